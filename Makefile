@@ -1,0 +1,81 @@
+# Two commands: `make serve` and `make test`. Both set up what they need first and skip what is done.
+
+PYTHON ?= python3
+MODEL  ?= smollm2-135m
+HOST   ?= 127.0.0.1
+PORT   ?= 8000
+# Which vLLM to install. The GPU one where an NVIDIA driver answers.
+DEVICE ?= $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
+
+DEFAULT_MODEL   := smollm2-135m
+TORCH_CPU        = $(shell grep ^torch== constraints-cpu.txt)
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+.PHONY: help setup model serve test check clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@echo "  Variables: MODEL=$(MODEL) HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
+
+setup: $(STAMP) model  ## .venv, pinned dependencies and the default model
+
+serve: setup  ## serve MODEL on HOST:PORT
+	@exec $(BIN)/streamgauge serve "$(MODEL)" --host "$(HOST)" --port "$(PORT)"
+
+test: setup  ## all tests
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## lint, format, types, the layer rule
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+clean:  ## remove .venv and caches; the pulled models stay
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last, so an interrupted set-up is taken up again by the next run.
+$(STAMP): pyproject.toml constraints-cpu.txt constraints-gpu.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || \
+	    { echo "Streamgauge needs Python 3.11 to 3.14, and $(PYTHON) is not: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	    echo "setup: $(VENV) with $$($(PYTHON) --version)"; \
+	    rm -rf $(VENV); \
+	    $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || \
+	        { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip -qq --python $(BIN)/python install pip; }; \
+	fi
+	@# A package without RECORD was cut off half-way; without its metadata pip installs it anew.
+	@for info in $(VENV)/lib/python3*/site-packages/*.dist-info; do \
+	    if [[ -d $$info && ! -e $$info/RECORD ]]; then rm -rf "$$info"; fi; \
+	done
+	@if [[ $(DEVICE) == cpu && $$(uname -s) == Linux ]]; then \
+	    echo "setup: $(TORCH_CPU)"; \
+	    log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	    $(PIP) install -c constraints-cpu.txt "$(TORCH_CPU)" 2>"$$log" || \
+	        { echo "setup: not where pip looks, so from $(TORCH_CPU_INDEX)"; \
+	          $(PIP) install -c constraints-cpu.txt --extra-index-url $(TORCH_CPU_INDEX) "$(TORCH_CPU)"; } || \
+	        { cat "$$log" >&2; echo "setup: there is no $(TORCH_CPU) to be had; with its wheel in DIR, try: PIP_FIND_LINKS=DIR make setup" >&2; exit 1; }; \
+	fi
+	@echo "setup: Streamgauge and its dependencies for $(DEVICE) (several minutes the first time)"
+	@$(PIP) install -c constraints-$(DEVICE).txt -e '.[$(DEVICE),dev]'
+	@# PyPI's torchvision does not load beside a CPU torch, and a torchvision that fails to load breaks transformers.
+	@if ! $(BIN)/python -c 'import torchvision' >/dev/null 2>&1; then \
+	    echo "setup: removing torchvision, torchaudio and torchcodec, which do not load here (text needs none)"; \
+	    $(PIP) uninstall -y torchvision torchaudio torchcodec 2>/dev/null; \
+	fi
+	@touch $@
+
+model: $(STAMP)
+	@cache="$${STREAMGAUGE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/streamgauge}"; \
+	[[ -e "$$cache/models/$(DEFAULT_MODEL)/model.json" ]] || $(BIN)/streamgauge models pull $(DEFAULT_MODEL)

@@ -1,0 +1,77 @@
+"""CPU time of processes and facts about the machine, from /proc."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """Nanoseconds on a CPU, and nanoseconds runnable but waiting for one."""
+
+    run_ns: int = 0
+    wait_ns: int = 0
+
+    def __add__(self, other: "CpuTime") -> "CpuTime":
+        return CpuTime(self.run_ns + other.run_ns, self.wait_ns + other.wait_ns)
+
+    def __sub__(self, other: "CpuTime") -> "CpuTime":
+        return CpuTime(self.run_ns - other.run_ns, self.wait_ns - other.wait_ns)
+
+
+def process_cpu(pid: int, proc: Path = PROC) -> CpuTime:
+    """Of all living threads of a process: its own schedstat file would tell of the main thread only."""
+    return sum((_thread_cpu(task) for task in _tasks(pid, proc)), CpuTime())
+
+
+def tree_cpu(pid: int, proc: Path = PROC) -> CpuTime:
+    """Of a process and all its living descendants."""
+    return sum((process_cpu(member, proc) for member in [pid, *descendants(pid, proc)]), CpuTime())
+
+
+def descendants(pid: int, proc: Path = PROC) -> list[int]:
+    children = [int(child) for task in _tasks(pid, proc) for child in _read(task / "children").split()]
+    return [member for child in children for member in (child, *descendants(child, proc))]
+
+
+def alive(pid: int, proc: Path = PROC) -> bool:
+    """False for a zombie: it holds no CPU and no memory."""
+    # The name, which comes before the state, may itself hold blanks and parentheses.
+    state = _read(proc / str(pid) / "stat").rpartition(")")[2].split()
+    return bool(state) and state[0] != "Z"
+
+
+def _tasks(pid: int, proc: Path) -> list[Path]:
+    try:
+        return list((proc / str(pid) / "task").iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _thread_cpu(task: Path) -> CpuTime:
+    fields = _read(task / "schedstat").split()
+    return CpuTime(int(fields[0]), int(fields[1])) if len(fields) >= 2 else CpuTime()
+
+
+def _read(path: Path) -> str:
+    # Threads and children come and go while they are being counted.
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def machine(proc: Path = PROC) -> dict[str, object]:
+    return {
+        "cpu": _field(proc / "cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": _field(proc / "meminfo", "MemTotal"),
+        "kernel": os.uname().release,
+    }
+
+
+def _field(path: Path, name: str) -> str | None:
+    lines = (line.partition(":") for line in _read(path).splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip() == name), None)

@@ -1,0 +1,61 @@
+"""From bytes to a checked model: bounded reading, pydantic on the bytes, errors that name the parameter."""
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from server.api.services import ledger_of
+from server.errors import BodyTooLarge, ClientGone, InvalidRequest
+from server.stages import Stage
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class WireModel(BaseModel):
+    """Strict types, no NaN or infinity; fields we don't know are ignored, since clients send many."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+async def read(request: Request, limit: int) -> bytes:
+    """The whole body; raises BodyTooLarge past `limit` bytes, ClientGone when it never completes."""
+    ledger = ledger_of(request)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLarge
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise ClientGone from None
+    connection = request.scope.get("extensions", {}).get("streamgauge")
+    if connection is not None and connection.completed_ns:
+        ledger.clock.advance(Stage.RECEIVE, connection.completed_ns)
+    else:
+        ledger.clock.lap(Stage.RECEIVE)
+    return b"".join(chunks)
+
+
+def parse(model: type[Model], body: bytes) -> Model:
+    """Raises InvalidRequest naming the first parameter that is wrong."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _translated(error) from None
+
+
+def _translated(error: ValidationError) -> InvalidRequest:
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    problem = max(problems, key=lambda found: len(found["loc"]))  # of a union's members, the one that got furthest
+    if problem["type"] == "json_invalid":
+        return InvalidRequest("The request body is not valid JSON.", code="invalid_json")
+    param = ".".join(str(part) for part in problem["loc"] if not _is_type_tag(part)) or None
+    return InvalidRequest(f"{param}: {problem['msg']}" if param else problem["msg"], param=param)
+
+
+def _is_type_tag(part: int | str) -> bool:
+    """Pydantic puts the tried member of a union into the location: `stop.str`, `prompt.list[int].0`."""
+    return isinstance(part, str) and (part in {"str", "int", "float", "bool", "TextPart"} or "[" in part or "-" in part)

@@ -1,0 +1,156 @@
+"""`POST /v1/chat/completions`: OpenAI's chat protocol."""
+
+from time import time
+from typing import Any, Literal
+
+import orjson
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from server.api import body
+from server.api.body import WireModel
+from server.api.errors import envelope
+from server.api.fields import SamplingFields, check_model, refuse, sampling_params
+from server.api.generate import generate
+from server.api.services import ledger_of, services
+from server.api.usage import usage
+from server.errors import ServeError
+from server.request import FinishReason, GenerationRequest
+from server.stages import Stage
+from server.streaming.sse import DONE, event, json_string
+from server.streaming.stream import Stream
+
+PATH = "/v1/chat/completions"
+
+router = APIRouter()
+
+
+class TextPart(WireModel):
+    type: Literal["text"]
+    text: str
+
+
+class Message(WireModel):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates know it: text parts joined, OpenAI's `developer` under its older name."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
+        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        return message | ({"name": self.name} if self.name else {})
+
+
+class ChatRequest(SamplingFields):
+    messages: list[Message] = Field(min_length=1, max_length=10_000)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**63)
+
+    # Not implemented: refused when set
+    tools: Any = None
+    tool_choice: Any = None
+    response_format: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    audio: Any = None
+    structured_outputs: Any = None
+
+    def refuse_unsupported(self) -> None:
+        is_text = self.response_format in (None, {"type": "text"})
+        refuse(
+            {
+                "tools": self.tools,
+                "tool_choice": self.tool_choice not in (None, "none", "auto"),
+                "messages.tool_calls": any(message.tool_calls for message in self.messages),
+                "response_format": not is_text,
+                "logprobs": self.logprobs,
+                "top_logprobs": self.top_logprobs,
+                "audio": self.audio,
+                "structured_outputs": self.structured_outputs,
+            }
+        )
+
+
+@router.post(PATH)
+async def create_chat_completion(request: Request) -> Response:
+    site, clock = services(request), ledger_of(request).clock
+    raw = await body.read(request, site.settings.http.max_body_bytes)
+    site.check_ready()
+    model = site.engine.model
+    chat = body.parse(ChatRequest, raw)
+    chat.refuse_unsupported()
+    check_model(chat.model, model)
+    clock.lap(Stage.VALIDATE)
+    messages = [message.for_template() for message in chat.messages]
+
+    def tokenize() -> list[int]:
+        return model.tokenizer.encode(model.tokenizer.render_chat(messages), add_special_tokens=False)
+
+    prompt = await site.tokenizers.run(len(raw), tokenize)
+    given = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+    params = sampling_params(
+        chat, model, [prompt], max_tokens=getattr(chat, given), max_tokens_name=given, prompt_name="messages"
+    )
+    clock.lap(Stage.TOKENIZE)
+    generation = GenerationRequest(
+        ledger_of(request).id, "chat", [prompt], params, n=chat.n, streamed=bool(chat.stream)
+    )
+    shape = ChatShape(generation.id, model.name, include_usage=chat.include_usage)
+    return await generate(request, generation, shape, timings=chat.include_timings)
+
+
+class ChatShape:
+    """The answer's JSON; also its event encoder, whose constant parts are encoded once."""
+
+    def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
+        self._base: dict[str, Any] = {
+            "id": f"chatcmpl-{request_id.removeprefix('req-')}",
+            "object": "chat.completion.chunk",
+            "created": int(time()),
+            "model": model,
+        }
+        self._include_usage = include_usage
+        self._head = b"data: " + orjson.dumps(self._base)[:-1] + b',"choices":[{"index":'
+        no_usage = b',"usage":null' if include_usage else b""
+        self._tail = b'},"logprobs":null,"finish_reason":null}]' + no_usage + b"}\n\n"
+
+    def encoder(self) -> "ChatShape":
+        return self
+
+    def delta(self, index: int, text: str, *, first: bool) -> bytes:
+        start = b',"delta":{"role":"assistant","content":' if first else b',"delta":{"content":'
+        return b"%b%d%b%b%b" % (self._head, index, start, json_string(text), self._tail)
+
+    def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
+        delta = {"role": "assistant", "content": ""} if first else {}
+        chunk = self._base | {"choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}]}
+        if self._include_usage:
+            chunk["usage"] = None
+        if timings is not None:
+            chunk["timings"] = timings
+        return event(chunk)
+
+    def end(self, prompt_tokens: int, output_tokens: int) -> bytes:
+        if not self._include_usage:
+            return DONE
+        return event(self._base | {"choices": [], "usage": usage(prompt_tokens, output_tokens)}) + DONE
+
+    def error(self, error: ServeError) -> bytes:
+        return event(envelope(error)) + DONE
+
+    def body(self, stream: Stream) -> dict[str, Any]:
+        choices = [
+            {
+                "index": choice.index,
+                "message": {"role": "assistant", "content": "".join(choice.text), "refusal": None},
+                "logprobs": None,
+                "finish_reason": choice.finish_reason,
+            }
+            for choice in stream.choices
+        ]
+        tokens = usage(stream.request.prompt_tokens, stream.ledger.output_tokens)
+        return self._base | {"object": "chat.completion", "choices": choices, "usage": tokens}

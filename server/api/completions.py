@@ -1,0 +1,147 @@
+"""`POST /v1/completions`: OpenAI's text protocol, for prompts given as text or token ids."""
+
+from time import time
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from server.api import body
+from server.api.errors import envelope
+from server.api.fields import (
+    MAX_CHOICES,
+    SamplingFields,
+    TokenId,
+    check_model,
+    check_token_ids,
+    refuse,
+    sampling_params,
+)
+from server.api.generate import generate
+from server.api.services import ledger_of, services
+from server.api.usage import usage
+from server.engine.protocol import ModelInfo
+from server.errors import InvalidRequest, ServeError
+from server.request import FinishReason, GenerationRequest
+from server.stages import Stage
+from server.streaming.sse import DONE, event, json_string
+from server.streaming.stream import Stream
+
+PATH = "/v1/completions"
+
+router = APIRouter()
+
+TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)]
+TokenIdLists = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES)]
+
+
+class CompletionRequest(SamplingFields):
+    prompt: str | Texts | TokenIds | TokenIdLists
+    max_tokens: int | None = Field(default=16, ge=1, lt=2**63)  # OpenAI's default
+    best_of: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+
+    # Not implemented: refused when set
+    echo: Any = None
+    suffix: Any = None
+    logprobs: Any = None
+    structured_outputs: Any = None
+
+    def refuse_unsupported(self) -> None:
+        refuse(
+            {
+                "echo": self.echo,
+                "suffix": self.suffix,
+                "logprobs": self.logprobs,
+                "structured_outputs": self.structured_outputs,
+                "best_of": self.best_of is not None and self.best_of > 1,
+            }
+        )
+
+    def prompts(self, model: ModelInfo) -> list[list[int]]:
+        """Token ids of each prompt; raises InvalidRequest for ids the model does not have and for empty prompts."""
+        given = self.prompt if isinstance(self.prompt, list) else [self.prompt]
+        if isinstance(given[0], int):
+            given = [given]
+        prompts = [model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt for prompt in given]
+        for prompt in prompts:
+            if not prompt:
+                raise InvalidRequest("prompt: must not be empty.", param="prompt")
+            check_token_ids(prompt, model.vocab_size, "prompt")
+        return prompts
+
+
+@router.post(PATH)
+async def create_completion(request: Request) -> Response:
+    site, clock = services(request), ledger_of(request).clock
+    raw = await body.read(request, site.settings.http.max_body_bytes)
+    site.check_ready()
+    model = site.engine.model
+    completion = body.parse(CompletionRequest, raw)
+    completion.refuse_unsupported()
+    check_model(completion.model, model)
+    clock.lap(Stage.VALIDATE)
+    prompts = await site.tokenizers.run(len(raw), lambda: completion.prompts(model))
+    if len(prompts) * completion.n > MAX_CHOICES:
+        raise InvalidRequest(f"n: at most {MAX_CHOICES} choices over all prompts.", param="n")
+    params = sampling_params(completion, model, prompts, max_tokens=completion.max_tokens, prompt_name="prompt")
+    clock.lap(Stage.TOKENIZE)
+    generation = GenerationRequest(
+        ledger_of(request).id, "completions", prompts, params, n=completion.n, streamed=bool(completion.stream)
+    )
+    shape = CompletionShape(generation.id, model.name, include_usage=completion.include_usage)
+    return await generate(request, generation, shape, timings=completion.include_timings)
+
+
+class CompletionShape:
+    """The answer's JSON; also its event encoder, whose constant parts are encoded once."""
+
+    def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
+        self._base: dict[str, Any] = {
+            "id": f"cmpl-{request_id.removeprefix('req-')}",
+            "object": "text_completion",
+            "created": int(time()),
+            "model": model,
+        }
+        self._include_usage = include_usage
+        self._head = b"data: " + orjson.dumps(self._base)[:-1] + b',"choices":[{"index":'
+        no_usage = b',"usage":null' if include_usage else b""
+        self._tail = b',"logprobs":null,"finish_reason":null}]' + no_usage + b"}\n\n"
+
+    def encoder(self) -> "CompletionShape":
+        return self
+
+    def delta(self, index: int, text: str, *, first: bool) -> bytes:
+        return b'%b%d,"text":%b%b' % (self._head, index, json_string(text), self._tail)
+
+    def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
+        chunk = self._base | {"choices": [{"index": index, "text": "", "logprobs": None, "finish_reason": reason}]}
+        if self._include_usage:
+            chunk["usage"] = None
+        if timings is not None:
+            chunk["timings"] = timings
+        return event(chunk)
+
+    def end(self, prompt_tokens: int, output_tokens: int) -> bytes:
+        if not self._include_usage:
+            return DONE
+        return event(self._base | {"choices": [], "usage": usage(prompt_tokens, output_tokens)}) + DONE
+
+    def error(self, error: ServeError) -> bytes:
+        return event(envelope(error)) + DONE
+
+    def body(self, stream: Stream) -> dict[str, Any]:
+        choices = [
+            {
+                "index": choice.index,
+                "text": "".join(choice.text),
+                "logprobs": None,
+                "finish_reason": choice.finish_reason,
+            }
+            for choice in stream.choices
+        ]
+        tokens = usage(stream.request.prompt_tokens, stream.ledger.output_tokens)
+        return self._base | {"choices": choices, "usage": tokens}

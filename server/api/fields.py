@@ -1,0 +1,150 @@
+"""The request fields that chat and completions share, and how they become SamplingParams."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sampling.params import SamplingParams
+from server.api.body import WireModel
+from server.engine.protocol import ModelInfo
+from server.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
+
+MAX_STOPS = 16
+MAX_LOGIT_BIAS = 1024  # what vLLM's V2 runner holds; more would kill the engine
+MAX_STOP_TOKEN_IDS = 128  # likewise
+MAX_CHOICES = 128
+
+_INT64 = 2**63
+StopString = Annotated[str, Field(min_length=1)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class StreamOptions(WireModel):
+    include_usage: bool = False
+
+
+class SamplingFields(WireModel):
+    """Ranges are checked here, sizes of the vocabulary and the context where the model is known."""
+
+    model: str = Field(min_length=1, max_length=1024)
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(default=None, ge=1, lt=_INT64)
+    min_tokens: int = Field(default=0, ge=0, lt=_INT64)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1, lt=_INT64)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-_INT64, lt=_INT64)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
+        default=None, max_length=MAX_LOGIT_BIAS
+    )
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(default=None, max_length=1024)
+    include_timings: bool = False
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+def check_model(name: str, model: ModelInfo) -> None:
+    """Raises ModelNotFound unless `name` is the served model's."""
+    if name not in (model.name, model.root):
+        raise ModelNotFound(f"The model `{name[:100]}` does not exist.", param="model")
+
+
+def refuse(values: dict[str, Any]) -> None:
+    """Raises InvalidRequest for the first parameter that is set but not implemented: ignoring it would mislead."""
+    for name, value in values.items():
+        if value:
+            raise InvalidRequest(f"`{name}` is not supported.", param=name, code="unsupported_parameter")
+
+
+def sampling_params(
+    fields: SamplingFields,
+    model: ModelInfo,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int | None,
+    max_tokens_name: str = "max_tokens",
+    prompt_name: str,
+) -> SamplingParams:
+    """Checked against the model: raises InvalidRequest or ContextLengthExceeded.
+
+    Without `max_tokens` a sequence may fill the context.
+    """
+    longest = max(map(len, prompts))
+    room = model.max_model_len - longest
+    if room < 1:
+        raise ContextLengthExceeded(model.max_model_len, longest, max_tokens or 1, prompt_name)
+    if max_tokens is None:
+        max_tokens = min(model.default_sampling.get("max_tokens", room), room)
+    if max_tokens > room:
+        raise ContextLengthExceeded(model.max_model_len, longest, max_tokens, max_tokens_name)
+    if fields.min_tokens > max_tokens:
+        raise InvalidRequest("min_tokens is larger than max_tokens.", param="min_tokens")
+    default = model.default_sampling.get
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=fields.min_tokens,
+        temperature=_given(fields.temperature, default("temperature")),
+        top_p=_given(fields.top_p, default("top_p")),
+        top_k=_top_k(_given(fields.top_k, default("top_k")), model.vocab_size),
+        min_p=_given(fields.min_p, default("min_p")),
+        seed=fields.seed,
+        presence_penalty=fields.presence_penalty or 0.0,
+        frequency_penalty=fields.frequency_penalty or 0.0,
+        repetition_penalty=_given(fields.repetition_penalty, default("repetition_penalty")),
+        logit_bias=_logit_bias(fields.logit_bias or {}, model.vocab_size),
+        stop=fields.stops,
+        stop_token_ids=_token_ids(fields.stop_token_ids or (), model.vocab_size, "stop_token_ids"),
+        include_stop=fields.include_stop_str_in_output,
+        ignore_eos=fields.ignore_eos,
+        skip_special_tokens=fields.skip_special_tokens,
+    )
+
+
+def check_token_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:
+    """Raises InvalidRequest for an id the model does not have: it would kill the engine, not only this request."""
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        raise InvalidRequest(f"{param}: token ids must lie between 0 and {vocab_size - 1}.", param=param)
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _top_k(top_k: int | None, vocab_size: int) -> int | None:
+    """Any k beyond the vocabulary keeps everything, as -1 and 0 do."""
+    if top_k is None:
+        return None
+    return 0 if top_k <= 0 or top_k >= vocab_size else top_k
+
+
+def _token_ids(ids: Sequence[int], vocab_size: int, param: str) -> tuple[int, ...]:
+    check_token_ids(ids, vocab_size, param)
+    return tuple(ids)
+
+
+def _logit_bias(bias: dict[str, float], vocab_size: int) -> dict[int, float]:
+    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in bias):
+        raise InvalidRequest("logit_bias: keys must be token ids.", param="logit_bias")
+    ids = {int(key): value for key, value in bias.items()}
+    check_token_ids(list(ids), vocab_size, "logit_bias")
+    return ids

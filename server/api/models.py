@@ -1,0 +1,90 @@
+"""`/v1/models`, `/tokenize` and `/detokenize`."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+
+from server.api import body
+from server.api.body import WireModel
+from server.api.chat import Message
+from server.api.fields import TokenId, check_model, check_token_ids
+from server.api.services import Services, services
+from server.errors import InvalidRequest
+
+router = APIRouter()
+
+
+class TokenizeRequest(WireModel):
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(WireModel):
+    model: str | None = None
+    tokens: list[TokenId]
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> dict[str, Any]:
+    return {"object": "list", "data": [_card(services(request))]}
+
+
+@router.get("/v1/models/{name:path}")
+async def show_model(request: Request, name: str) -> dict[str, Any]:
+    site = services(request)
+    site.check_ready()
+    check_model(name, site.engine.model)
+    return _card(site)
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request) -> dict[str, Any]:
+    site = services(request)
+    site.check_ready()
+    model, tokenizer = site.engine.model, site.engine.model.tokenizer
+    raw = await body.read(request, site.settings.http.max_body_bytes)
+    asked = body.parse(TokenizeRequest, raw)
+    check_model(asked.model or model.name, model)
+    if (asked.prompt is None) == (asked.messages is None):
+        raise InvalidRequest("Give either `prompt` or `messages`.", param="prompt")
+
+    def work() -> list[int]:
+        if asked.messages is None:
+            return tokenizer.encode(asked.prompt or "", add_special_tokens=asked.add_special_tokens)
+        text = tokenizer.render_chat([message.for_template() for message in asked.messages])
+        return tokenizer.encode(text, add_special_tokens=False)
+
+    tokens = await site.tokenizers.run(len(raw), work)
+    return {"tokens": tokens, "count": len(tokens), "max_model_len": model.max_model_len}
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request) -> dict[str, Any]:
+    site = services(request)
+    site.check_ready()
+    model = site.engine.model
+    raw = await body.read(request, site.settings.http.max_body_bytes)
+    asked = body.parse(DetokenizeRequest, raw)
+    check_model(asked.model or model.name, model)
+    check_token_ids(asked.tokens, model.vocab_size, "tokens")
+    backend = model.tokenizer.backend
+    text = await site.tokenizers.run(len(raw), lambda: backend.decode(asked.tokens, skip_special_tokens=False))
+    return {"prompt": text}
+
+
+def _card(site: Services) -> dict[str, Any]:
+    site.check_ready()
+    model = site.engine.model
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(site.started_at),
+        "owned_by": "streamgauge",
+        "root": model.root,
+        "parent": None,
+        "max_model_len": model.max_model_len,
+    }

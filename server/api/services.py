@@ -1,0 +1,49 @@
+"""What routes work with. Built in app.py, found at `request.app.state.services`."""
+
+from dataclasses import dataclass, field
+from time import time
+
+from starlette.requests import Request
+
+from server.config import Settings
+from server.engine.protocol import Engine
+from server.engine.tokenizer_pool import TokenizerPool
+from server.errors import NotReady, ShuttingDown
+from server.ledger import Ledger
+from server.pipeline import Pipeline
+from server.telemetry.metrics import Metrics
+from server.telemetry.records import Records
+
+
+@dataclass(slots=True)
+class Services:
+    """`ready` turns true once the engine has generated, `draining` on the way out."""
+
+    settings: Settings
+    engine: Engine
+    pipeline: Pipeline
+    tokenizers: TokenizerPool
+    metrics: Metrics
+    records: Records
+    ready: bool = False
+    draining: bool = False
+    started_at: float = field(default_factory=time)
+
+    def check_ready(self) -> None:
+        """Raises ShuttingDown or NotReady."""
+        if self.draining:
+            raise ShuttingDown
+        if not self.ready or not self.engine.alive:
+            raise NotReady
+
+
+def services(request: Request) -> Services:
+    found = request.app.state.services
+    assert isinstance(found, Services)
+    return found
+
+
+def ledger_of(request: Request) -> Ledger:
+    """The request's ledger, which LedgerMiddleware opened; one of its own elsewhere."""
+    found = request.scope["state"].get("ledger")
+    return found if isinstance(found, Ledger) else Ledger(id="unmeasured")

@@ -1,0 +1,114 @@
+"""Composition root: the only place that picks concrete classes."""
+
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from server.admission.permits import Permits
+from server.api import chat, completions, errors, models, ops
+from server.api.services import Services
+from server.config import Settings
+from server.engine.loading import LoadingEngine
+from server.engine.model_store import ModelStore
+from server.engine.protocol import Engine
+from server.engine.runtime import cpu_environment, detect_device
+from server.engine.tokenizer_pool import TokenizerPool
+from server.pipeline import Pipeline
+from server.telemetry.loop_probe import LoopProbe
+from server.telemetry.metrics import Metrics
+from server.telemetry.middleware import LedgerMiddleware
+from server.telemetry.records import Records
+
+ENDPOINTS = {chat.PATH: "chat", completions.PATH: "completions"}
+
+_log = structlog.get_logger(__name__)
+
+
+def build(
+    settings: Settings, *, engine: Engine | None = None, on_load_failed: Callable[[], None] | None = None
+) -> tuple[ASGIApp, Services]:
+    """The ASGI application and what its routes work with. `on_load_failed` is told when the model cannot be served."""
+    engine = engine or LoadingEngine(lambda: create_engine(settings))
+    permits = Permits(settings.admission.max_sequences)
+    services = Services(
+        settings=settings,
+        engine=engine,
+        pipeline=Pipeline(engine, permits, request_timeout=settings.admission.request_timeout),
+        tokenizers=TokenizerPool(),
+        metrics=Metrics(),
+        records=Records(settings.telemetry.records),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        probe = LoopProbe(services.metrics)
+        probe.start()
+        loading = asyncio.create_task(_load(services, on_load_failed), name="load-engine")
+        try:
+            yield
+        finally:
+            services.ready = False
+            loading.cancel()
+            await engine.close()
+            await services.pipeline.close()
+            await asyncio.wait((loading,), timeout=10)
+            services.tokenizers.close()
+            await probe.close()
+
+    app = FastAPI(title="Streamgauge", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.services = services
+    errors.install(app)
+    for router in (chat.router, completions.router, models.router, ops.router):
+        app.include_router(router)
+    measured = LedgerMiddleware(app, ENDPOINTS, services.metrics, services.records, ledger=settings.telemetry.ledger)
+    return measured, services
+
+
+def create_engine(settings: Settings) -> Engine:
+    """The configured engine, not started. Blocks while vLLM or transformers are imported, for seconds."""
+    chosen = settings.engine
+    source = ModelStore().resolve(chosen.model)
+    name = chosen.served_name or chosen.model
+    if chosen.kind == "scripted":
+        from server.engine.scripted_engine import ScriptedEngine
+
+        return ScriptedEngine(chosen.scripted, source, name)
+    os.environ.update(engine_environment(settings, source))  # before the import: vLLM reads it then
+    from server.engine.vllm_engine import VllmEngine
+
+    return VllmEngine(source, {"served_model_name": name, **chosen.args})
+
+
+def engine_environment(settings: Settings, source: str) -> dict[str, str]:
+    """The variables to set before vLLM is imported: the settings' own, then what suits the device; the user's stay."""
+    chosen = {name: value for name, value in settings.engine.env.items() if name not in os.environ}
+    if detect_device() == "gpu":
+        return chosen
+    library_folder = Path(sys.prefix) / "lib"
+    local = Path(source).is_dir()
+    return (
+        cpu_environment({**os.environ, **chosen}, os.sched_getaffinity(0), library_folder, local_model=local) | chosen
+    )
+
+
+async def _load(services: Services, on_failed: Callable[[], None] | None) -> None:
+    _log.info("loading", model=services.settings.engine.model, engine=services.settings.engine.kind)
+    try:
+        await services.engine.start()
+    except Exception as error:
+        _log.error("load_failed", error=str(error), exc_info=error)
+        if on_failed is not None:
+            on_failed()
+        return
+    gc.collect()
+    gc.freeze()  # what exists now stays: collections needn't walk it again
+    services.ready = True
+    _log.info("ready", model=services.engine.model.name, max_model_len=services.engine.model.max_model_len)

@@ -1,0 +1,36 @@
+"""The wall between an engine's output task and what a stream does with its deltas."""
+
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import Counter
+
+from server.engine.protocol import OnStep
+from server.errors import InternalError
+from server.request import TokenDelta
+
+STEP_FAILURES = Counter("streamgauge_step_failures", "Deltas whose handling raised; each ended its own stream.")
+
+_log = structlog.get_logger(__name__)
+
+
+def push(on_step: OnStep, delta: TokenDelta, abort: Callable[[], None]) -> None:
+    """Give a stream its delta; never raises.
+
+    An exception here would end the task that feeds *every* stream. So a failing handler, whatever it raises, costs only
+    its own request: that is aborted, counted and told.
+    """
+    try:
+        on_step(delta)
+    except BaseException:
+        STEP_FAILURES.inc()
+        _log.exception("step_failed")
+        abort()
+        _tell(on_step)
+
+
+def _tell(on_step: OnStep) -> None:
+    try:
+        on_step(TokenDelta((), error=InternalError()))
+    except BaseException:
+        _log.exception("step_failed_again")

@@ -1,0 +1,31 @@
+"""A pipe that ends the engine's processes when this process ends, however it ends.
+
+The parent holds the write end of a FIFO in a private folder; each engine process reads it (sampling/vllm_plugin.py).
+The kernel closes our end even on SIGKILL, the readers see the end of file and exit.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+ENVIRONMENT = "STREAMGAUGE_LIFELINE"
+
+
+class Lifeline:
+    """Open from construction to `close`; child processes find it through the environment."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="streamgauge-"))  # mode 0700
+        path = self.folder / "lifeline"
+        os.mkfifo(path, 0o600)
+        self._fd = os.open(path, os.O_RDWR)  # O_RDWR: opening must not wait for a reader
+        os.environ[ENVIRONMENT] = str(path)
+
+    def close(self) -> None:
+        """Let go: processes still reading end."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            os.environ.pop(ENVIRONMENT, None)
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,302 @@
+"""vLLM's AsyncLLM behind the Engine protocol. The one place of the front end that knows vLLM.
+
+Token ids go in, token ids come out: prompts are tokenized by us, `detokenize=False`, deltas. AsyncLLM's output task
+hands each request's step to a `Sink` of ours, which pushes it straight into the stream: no queue, task or generator
+per stream. What this leans on below vLLM's public API is held by tests/integration/test_vllm_contract.py.
+"""
+
+import asyncio
+from collections import deque
+from time import monotonic_ns
+from typing import Any
+
+import structlog
+import vllm
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs.engine import tokens_input
+from vllm.outputs import RequestOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import SamplingParams as VllmSamplingParams
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from sampling.params import SamplingParams
+from server.engine.guard import push
+from server.engine.lifeline import Lifeline
+from server.engine.protocol import ModelInfo, OnStep
+from server.engine.tokenizer import FolderTokenizer
+from server.errors import EngineDied, EngineFailed, InvalidRequest, NotReady, ServeError
+from server.request import EngineRequest, FinishReason, TokenDelta
+
+VLLM_VERSION = "0.32.0"
+
+_log = structlog.get_logger(__name__)
+
+
+class VllmEngine:
+    """`args` are AsyncEngineArgs' own, by vLLM's names."""
+
+    def __init__(self, model: str, args: dict[str, Any]) -> None:
+        if not vllm.__version__.startswith(VLLM_VERSION):
+            raise RuntimeError(f"built for vLLM {VLLM_VERSION}, found {vllm.__version__}")
+        self._args = AsyncEngineArgs(**{"model": model, **args})
+        self._lifeline = Lifeline()
+        self._llm: AsyncLLM | None = None
+        self._model: ModelInfo | None = None
+        self._sender = _Sender()
+        self._clock = _StepClock()
+
+    @property
+    def model(self) -> ModelInfo:
+        if self._model is None:
+            raise NotReady
+        return self._model
+
+    @property
+    def alive(self) -> bool:
+        return self._llm is not None and not self._llm.errored
+
+    async def start(self) -> None:
+        llm = await asyncio.to_thread(self._load)
+        self._clock.install(llm)
+        await llm.get_supported_tasks()  # an engine round trip the first time
+        self._llm = llm
+        self._sender.start(llm)
+        await self._warm_up()
+
+    def submit(self, request: EngineRequest, on_step: OnStep) -> "Sink":
+        if self._llm is None:
+            raise NotReady
+        if self._llm.errored:
+            raise EngineDied
+        sink = Sink(request, on_step, self._sender, self._clock)
+        self._sender.add(sink)
+        return sink
+
+    async def close(self) -> None:
+        await self._sender.close()
+        if self._llm is not None:
+            await asyncio.to_thread(self._llm.shutdown, 5.0)
+        self._lifeline.close()
+
+    def _load(self) -> AsyncLLM:
+        """Blocks for the tens of seconds that model loading takes: runs in a thread."""
+        llm = AsyncLLM.from_engine_args(self._args, usage_context=UsageContext.OPENAI_API_SERVER)
+        config = llm.model_config
+        tokenizer = FolderTokenizer(
+            config.tokenizer, revision=config.tokenizer_revision, trust_remote_code=config.trust_remote_code
+        )
+        self._model = ModelInfo(
+            name=_served_name(config.served_model_name, config.model),
+            root=config.model,
+            max_model_len=config.max_model_len,
+            vocab_size=min(config.get_vocab_size(), tokenizer.backend.get_vocab_size()),
+            tokenizer=tokenizer,
+            default_sampling=_default_sampling(config.get_diff_sampling_param()),
+        )
+        return llm
+
+    async def _warm_up(self) -> None:
+        """One tiny generation: the first request must not pay for what is set up lazily."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_step(delta: TokenDelta) -> None:
+            if done.done():
+                return
+            if delta.error is not None:
+                done.set_exception(delta.error)
+            elif delta.finish_reason is not None:
+                done.set_result(None)
+
+        handle = self.submit(EngineRequest("warm-up", [0], SamplingParams(max_tokens=2, ignore_eos=True)), on_step)
+        try:
+            async with asyncio.timeout(300):
+                await done
+        finally:
+            handle.abort()
+
+
+class Sink:
+    """Receives one request's outputs in vLLM's output task, in place of its RequestOutputCollector; is its Handle."""
+
+    def __init__(self, request: EngineRequest, on_step: OnStep, sender: "_Sender", clock: "_StepClock") -> None:
+        self.request = request
+        self.request_id = request.id  # becomes vLLM's internal id once added
+        self.ended = False
+        self._on_step = on_step
+        self._sender = sender
+        self._clock = clock
+
+    def abort(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self._sender.abort(self)
+
+    def put(self, output: RequestOutput | Exception) -> None:
+        """vLLM's side: called for each step of this request, and once with an exception when the engine dies."""
+        if self.ended:
+            return
+        delta = self._failure(output) if isinstance(output, Exception) else self._delta(output)
+        if delta.error is not None or delta.finish_reason is not None:
+            self.ended = True
+        push(self._on_step, delta, self.abort)
+
+    def close(self) -> None:
+        """vLLM's side: nothing of ours to release."""
+
+    def fail(self, error: ServeError) -> None:
+        """The request never reached the engine."""
+        if not self.ended:
+            self.ended = True
+            push(self._on_step, TokenDelta((), error=error), self.abort)
+
+    def _delta(self, output: RequestOutput) -> TokenDelta:
+        completion = output.outputs[0]
+        stats = output.metrics
+        delta = TokenDelta(
+            completion.token_ids,
+            received_ns=self._clock.received_ns,
+            scheduled_ns=int(stats.scheduled_ts * 1e9) if stats is not None else 0,
+            sampled_ns=int(stats.last_token_ts * 1e9) if stats is not None else 0,
+            cached_tokens=output.num_cached_tokens or 0,
+        )
+        match completion.finish_reason:
+            case None:
+                pass
+            case "stop":
+                delta.finish_reason = FinishReason.STOP
+                delta.stop_token = True  # stop strings are ours, so vLLM stops at a token only
+            case "length":
+                delta.finish_reason = FinishReason.LENGTH
+            case _:  # "error", "abort", "repetition": not by our asking
+                delta.error = EngineFailed()
+        return delta
+
+    def _failure(self, error: Exception) -> TokenDelta:
+        return TokenDelta((), error=EngineDied() if isinstance(error, EngineDeadError) else EngineFailed())
+
+
+class _StepClock:
+    """When the engine's latest step reached this process: the end of `transfer`."""
+
+    def __init__(self) -> None:
+        self.received_ns = 0
+
+    def install(self, llm: AsyncLLM) -> None:
+        """Stamp each message that AsyncLLM's output task takes from the engine, before it works on it."""
+        client = llm.engine_core
+        receive = client.get_output_async
+
+        async def stamped() -> Any:
+            outputs = await receive()
+            self.received_ns = monotonic_ns()
+            return outputs
+
+        client.get_output_async = stamped
+
+
+class _Sender:
+    """The one task that talks to the engine, in order: an abort never overtakes the request it ends."""
+
+    def __init__(self) -> None:
+        self._adds: deque[Sink] = deque()  # bounded by the permits
+        self._aborts: deque[Sink] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, llm: AsyncLLM) -> None:
+        self._task = asyncio.create_task(self._run(llm), name="engine-sender")
+
+    def add(self, sink: Sink) -> None:
+        self._adds.append(sink)
+        self._wake.set()
+
+    def abort(self, sink: Sink) -> None:
+        self._aborts.append(sink)
+        self._wake.set()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=5)
+
+    async def _run(self, llm: AsyncLLM) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._adds:
+                sink = self._adds.popleft()
+                if not sink.ended:
+                    await self._add(llm, sink)
+            if self._aborts:
+                ids = [sink.request_id for sink in self._aborts]
+                self._aborts.clear()
+                await self._abort(llm, ids)
+
+    async def _add(self, llm: AsyncLLM, sink: Sink) -> None:
+        try:
+            request = llm.input_processor.process_inputs(
+                sink.request.id,
+                tokens_input(list(sink.request.prompt_token_ids)),
+                _vllm_params(sink.request.params),
+                supported_tasks=await llm.get_supported_tasks(),
+            )
+            llm.input_processor.assign_request_id(request)
+            sink.request_id = request.request_id
+            llm._run_output_handler()  # type: ignore[no-untyped-call]
+            await llm._add_request(request, None, None, 0, sink)  # type: ignore[arg-type]
+        except EngineDeadError:
+            sink.fail(EngineDied())
+        except ValueError:  # vLLM's validation errors are ValueErrors
+            _log.warning("engine_refused", request=sink.request.id, exc_info=True)
+            sink.fail(InvalidRequest("The engine refuses this combination of parameters."))
+        except Exception:
+            _log.exception("submit_failed", request=sink.request.id)
+            sink.fail(EngineFailed())
+
+    async def _abort(self, llm: AsyncLLM, ids: list[str]) -> None:
+        try:
+            await llm.abort(ids, internal=True)
+        except EngineDeadError:
+            pass
+        except Exception:
+            _log.exception("abort_failed")
+
+
+def _vllm_params(params: SamplingParams) -> VllmSamplingParams:
+    """Ours in vLLM's shape; what is None stays at vLLM's own default."""
+    optional: dict[str, Any] = {
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "min_p": params.min_p,
+        "repetition_penalty": params.repetition_penalty,
+        "seed": params.seed,
+    }
+    return VllmSamplingParams(
+        max_tokens=params.max_tokens,
+        min_tokens=params.min_tokens,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        logit_bias=dict(params.logit_bias) or None,
+        stop_token_ids=list(params.stop_token_ids),
+        ignore_eos=params.ignore_eos,
+        skip_special_tokens=params.skip_special_tokens,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        skip_clone=True,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def _default_sampling(diff: dict[str, Any]) -> dict[str, Any]:
+    """generation_config's values by our names (vLLM leaves applying them to its own HTTP layer)."""
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+    return {name: diff[name] for name in names if name in diff}
+
+
+def _served_name(served: str | list[str] | None, model: str) -> str:
+    if isinstance(served, list):
+        served = served[0] if served else None
+    return served or model

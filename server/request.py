@@ -1,0 +1,103 @@
+"""What travels through the pipeline: the request, its states, and the deltas that come back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+
+from sampling.params import SamplingParams
+from server.errors import ServeError
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended well. Everything else is an error, never an invented reason."""
+
+    STOP = "stop"  # end-of-sequence token, a stop token or a stop string
+    LENGTH = "length"  # the token limit
+
+
+class RequestState(Enum):
+    """Life of a request. Every transition is listed in `_NEXT` and made by `advance` alone."""
+
+    WAITING = "waiting"  # for a permit, or for the engine's first token
+    RUNNING = "running"  # tokens flow
+    FINISHED = "finished"  # every sequence ended with a FinishReason
+    FAILED = "failed"  # ended by an error of ours or of the engine
+    CANCELLED = "cancelled"  # the client went away
+
+    def advance(self, to: "RequestState") -> "RequestState":
+        """The next state; raises ValueError for a transition that does not exist."""
+        if to not in _NEXT[self]:
+            raise ValueError(f"no transition from {self.value} to {to.value}")
+        return to
+
+    @property
+    def ended(self) -> bool:
+        return not _NEXT[self]
+
+
+_ENDS = frozenset({RequestState.FINISHED, RequestState.FAILED, RequestState.CANCELLED})
+_NEXT: dict[RequestState, frozenset[RequestState]] = {
+    RequestState.WAITING: _ENDS | {RequestState.RUNNING},
+    RequestState.RUNNING: _ENDS,
+    RequestState.FINISHED: frozenset(),
+    RequestState.FAILED: frozenset(),
+    RequestState.CANCELLED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One sequence for the engine: a prompt in, sampled ids out. `id` is ours and unique."""
+
+    id: str
+    prompt_token_ids: Sequence[int]
+    params: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One call of a client after validation and tokenizing; protocols differ only in how the answer is encoded.
+
+    Its choices are numbered prompt by prompt: choice `p * n + k` is the k-th continuation of prompt p.
+    """
+
+    id: str
+    endpoint: str
+    prompts: Sequence[Sequence[int]]
+    params: SamplingParams
+    n: int = 1
+    streamed: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(map(len, self.prompts))
+
+    def sequences(self) -> list[EngineRequest]:
+        """One engine request per choice; with a seed, continuation k samples with seed + k."""
+        return [
+            EngineRequest(f"{self.id}-{p * self.n + k}", prompt, self._params_of(k))
+            for p, prompt in enumerate(self.prompts)
+            for k in range(self.n)
+        ]
+
+    def _params_of(self, k: int) -> SamplingParams:
+        if self.params.seed is None or k == 0:
+            return self.params
+        return replace(self.params, seed=self.params.seed + k)
+
+
+@dataclass(slots=True)
+class TokenDelta:
+    """What one engine step brought for one sequence. Exactly one delta carries `finish_reason` or `error`: the last.
+
+    Stamps are monotonic ns. `scheduled_ns` is known from the first delta on.
+    """
+
+    token_ids: Sequence[int]
+    finish_reason: FinishReason | None = None
+    error: ServeError | None = None
+    stop_token: bool = False  # the last id ended the sequence and is not part of the text
+    scheduled_ns: int = 0
+    sampled_ns: int = 0
+    received_ns: int = 0
+    cached_tokens: int = 0

@@ -1,0 +1,110 @@
+"""The running server: uvicorn under our own signals.
+
+SIGTERM and SIGINT start a drain: readiness turns 503 while the listener stays open, running streams get
+`http.shutdown_grace` seconds, what is left then ends with an error event, and the process exits with 0.
+A second signal cuts the drain short.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+import uvicorn
+
+from server.api.services import Services
+from server.app import build
+from server.config import Settings
+from server.errors import ShuttingDown
+from server.ingress.protocol import MeasuredProtocol
+
+_log = structlog.get_logger(__name__)
+
+LAST_WORDS_S = 2.0  # for error events to reach their readers
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: they would end streams that may still finish."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings) -> int:
+    """Serve until a signal or a failed load; returns the exit code."""
+    failed = asyncio.Event()
+    app, services = build(settings, on_load_failed=failed.set)
+    http = settings.http
+    server = _Server(
+        uvicorn.Config(
+            app,
+            host=http.host,
+            port=http.port,
+            http=MeasuredProtocol,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=http.idle_timeout,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    drain = _Drain(services, server)
+    drain.listen()
+    give_up = asyncio.create_task(_exit_when(failed, server), name="exit-on-failed-load")
+    try:
+        await server.serve()
+    finally:
+        give_up.cancel()
+        await drain.close()
+    return 1 if failed.is_set() or not server.started else 0
+
+
+async def _exit_when(failed: asyncio.Event, server: uvicorn.Server) -> None:
+    await failed.wait()
+    server.should_exit = True
+
+
+class _Drain:
+    """From the first signal to uvicorn's exit."""
+
+    def __init__(self, services: Services, server: uvicorn.Server) -> None:
+        self._services = services
+        self._server = server
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=1)
+
+    def _on_signal(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="drain")
+        else:
+            self._hurry.set()
+
+    async def _run(self) -> None:
+        services = self._services
+        services.draining = True
+        services.pipeline.permits.closed = True
+        _log.info("draining", in_flight=services.metrics.in_flight, grace_s=services.settings.http.shutdown_grace)
+        await self._until_idle(services.settings.http.shutdown_grace, hurry=self._hurry)
+        services.pipeline.fail_all(ShuttingDown())
+        await self._until_idle(LAST_WORDS_S)
+        self._server.should_exit = True
+
+    async def _until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self._services.metrics.in_flight and asyncio.get_running_loop().time() < deadline:
+            if hurry is not None and hurry.is_set():
+                return
+            await asyncio.sleep(0.02)

@@ -1,0 +1,151 @@
+"""A Stream owns all state of its request; a socket is only a reader attached to it."""
+
+import asyncio
+from contextlib import suppress
+from time import monotonic_ns
+from typing import Any
+
+import tokenizers
+
+from server.errors import ClientGone, ServeError, SlowReader
+from server.ledger import Ledger, Meters, step_meter
+from server.request import GenerationRequest, RequestState
+from server.streaming.choice import Choice
+from server.streaming.outbox import Outbox
+from server.streaming.sse import EventEncoder
+
+
+class Stream:
+    """One request from submission to its end, streamed (with an `encoder`) or collected (without).
+
+    `started` is set at the first event or at the end; `finished` at the end. `error` tells a failure.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        tokenizer: tokenizers.Tokenizer,
+        ledger: Ledger,
+        meters: Meters,
+        *,
+        encoder: EventEncoder | None = None,
+        include_timings: bool = False,
+        buffer_bytes: int = 1 << 20,
+    ) -> None:
+        self.request = request
+        self.ledger = ledger
+        self.meter = step_meter(ledger.clock, meters)
+        self.choices = [Choice(i, s, tokenizer, ledger) for i, s in enumerate(request.sequences())]
+        self._meters = meters
+        self._encoder = encoder
+        self._include_timings = include_timings
+
+        # Request state
+        self.state = RequestState.WAITING
+        self.error: ServeError | None = None
+        self.started = asyncio.Event()
+        self.finished = asyncio.Event()
+        self._running = len(self.choices)
+
+        # Delivery state
+        self.outbox = Outbox(self.meter, limit_bytes=buffer_bytes)
+        self.headers_left = False  # from here on a failure is an error event, no longer a status
+        self._appeared = 0  # choices 0 … _appeared − 1 have shown an event
+
+    def encode(self, choice: Choice, text: str) -> bytes:
+        """The events of a step: new text, the choice's end, and the stream's end after the last choice's."""
+        if choice.finish_reason is not None:
+            self._book_end(choice, text)
+        if self._encoder is None:
+            return b""
+        events = b""
+        if text:
+            events = self._encoder.delta(choice.index, text, first=not choice.opened)
+            choice.opened = True
+        if choice.finish_reason is None:
+            return self._in_order(choice, events) if events else b""
+        last = self._running == 1
+        timings = self.ledger_report() if last and self._include_timings else None
+        events += self._encoder.finish(choice.index, choice.finish_reason, first=not choice.opened, timings=timings)
+        choice.opened = True
+        events = self._in_order(choice, events)
+        if last:
+            self._count_tokens()
+            events += self._encoder.end(self.request.prompt_tokens, self.ledger.output_tokens)
+        return events
+
+    def deliver(self, events: bytes) -> None:
+        """Hand events to the reader, the first of which lets the headers leave; raises SlowReader."""
+        if events:
+            self.outbox.put(events)
+            self.started.set()
+
+    def delivered(self, choice: Choice, text: str, now: int) -> None:
+        """Book what a step brought at `now`, and end the choice or the request where that is due."""
+        if self.state is RequestState.WAITING:
+            self.state = self.state.advance(RequestState.RUNNING)
+        if choice.finish_reason is not None:
+            self._end_choice(choice)
+        elif text:
+            choice.track.event(now, self._meters.gap)
+
+    def fail(self, error: ServeError) -> None:
+        """End the request with `error`, unless it has ended: an error event once headers have left."""
+        if self.state.ended:
+            return
+        self.error = error
+        if self._encoder is not None and (self.headers_left or self.started.is_set()):
+            self._put_error(self._encoder, error)
+        self._end(RequestState.CANCELLED if isinstance(error, ClientGone) else RequestState.FAILED)
+
+    def cancel(self) -> None:
+        """The client went away."""
+        self.fail(ClientGone())
+
+    def ledger_report(self) -> dict[str, Any]:
+        """Timings up to now, as the caller sees them."""
+        self._count_tokens()
+        return self.ledger.report(monotonic_ns())
+
+    def _in_order(self, choice: Choice, events: bytes) -> bytes:
+        """Choice k first appears after choice k − 1: clients index their list of choices by it."""
+        if choice.index > self._appeared:
+            choice.held.append(events)
+            return b""
+        if choice.index < self._appeared:
+            return events
+        self._appeared += 1
+        while self._appeared < len(self.choices) and (held := self.choices[self._appeared].held):
+            events += b"".join(held)
+            held.clear()
+            self._appeared += 1
+        return events
+
+    def _book_end(self, choice: Choice, text: str) -> None:
+        """A choice's end is booked before it is encoded, so that the timings it carries are whole."""
+        if text:
+            choice.track.event(monotonic_ns(), self._meters.gap)
+        choice.track.close(choice.output_tokens)
+        if choice.finish_reason is not None:
+            self.ledger.finish_reasons.append(choice.finish_reason.value)
+
+    def _end_choice(self, choice: Choice) -> None:
+        choice.abort()  # harmless unless a stop string ended it before the engine did
+        self._running -= 1
+        if self._running == 0:
+            self._end(RequestState.FINISHED)
+
+    def _put_error(self, encoder: EventEncoder, error: ServeError) -> None:
+        with suppress(SlowReader):  # too far behind even for this: the outbox ends unfinished
+            self.outbox.put(encoder.error(error))
+
+    def _end(self, state: RequestState) -> None:
+        self.state = self.state.advance(state)
+        self._count_tokens()
+        self.ledger.error = self.error.code if self.error else None
+        self.outbox.close()
+        self.started.set()
+        self.finished.set()
+
+    def _count_tokens(self) -> None:
+        self.ledger.output_tokens = sum(choice.output_tokens for choice in self.choices)
