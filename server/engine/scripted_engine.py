@@ -30,7 +30,7 @@ class _Sequence:
 
 
 class ScriptedEngine:
-    """Plays `settings.token_ids` over and over, then the model's end-of-sequence id where `settings.stop_after` says."""
+    """Plays `settings.token_ids` over and over, and ends a sequence where `settings.stop_after` says."""
 
     def __init__(self, settings: ScriptedSettings, model: str, name: str | None = None) -> None:
         self._settings = settings

@@ -75,5 +75,6 @@ class EventStreamResponse(EventSourceResponse):
 
 async def _nothing() -> AsyncIterator[Any]:
     """The base class wants an iterator of events; ours are pushed."""
-    for event in ():
+    nothing: tuple[Any, ...] = ()
+    for event in nothing:
         yield event
