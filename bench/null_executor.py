@@ -4,7 +4,7 @@
         --distributed-executor-backend bench.null_executor.NullExecutor
 
 Scheduler, KV-cache bookkeeping and IPC are vLLM's own; only the answer to "run this batch" is canned. No weights are
-loaded and no KV cache is allocated. `NullSettings.from_env` lists the variables.
+loaded and no KV cache is allocated. `bench.canned.NullSettings` lists the variables that set its pace and its words.
 
 Not imitated: log-probabilities, structured output, pooling, draft tokens.
 """
@@ -12,9 +12,8 @@ Not imitated: log-probabilities, structured output, pooling, draft tokens.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from vllm.config import ModelConfig
@@ -25,6 +24,8 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheSpec
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
 from vllm.v1.utils import record_function_or_nullcontext
+
+from bench.canned import CannedBatch, NullSettings
 
 CANNED_TEXT = " the river runs past the old mill and on to the sea where small boats wait for the wind"
 PRETEND_KV_BYTES = 16 << 30
@@ -53,27 +54,6 @@ IGNORED_RPCS = frozenset(
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class NullSettings:
-    """What a step costs: `step + token * scheduled tokens`, then `sample`."""
-
-    step_ns: int
-    token_ns: int
-    sample_ns: int
-    token_ids: tuple[int, ...] | None
-
-    @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> "NullSettings":
-        """STREAMGAUGE_NULL_STEP_MS, _TOKEN_US, _SAMPLE_MS, and _IDS: comma-separated token ids, given in turn."""
-        ids = env.get("STREAMGAUGE_NULL_IDS", "").strip()
-        return cls(
-            step_ns=round(float(env.get("STREAMGAUGE_NULL_STEP_MS", "20")) * 1e6),
-            token_ns=round(float(env.get("STREAMGAUGE_NULL_TOKEN_US", "0")) * 1e3),
-            sample_ns=round(float(env.get("STREAMGAUGE_NULL_SAMPLE_MS", "0")) * 1e6),
-            token_ids=tuple(int(part) for part in ids.split(",")) if ids else None,
-        )
-
-
 def canned_token_ids(model_config: ModelConfig) -> tuple[int, ...]:
     """Ids of plain words: every one decodes to text by itself, none is special."""
     tokenizer = cached_tokenizer_from_config(model_config)
@@ -99,51 +79,17 @@ class DueFuture(Future[_T], Generic[_T]):
         return super().result()
 
 
+def _output(sampled: dict[str, list[int]]) -> ModelRunnerOutput:
+    return ModelRunnerOutput(
+        req_ids=list(sampled),
+        req_id_to_index={req_id: index for index, req_id in enumerate(sampled)},
+        sampled_token_ids=list(sampled.values()),
+    )
+
+
 def _sleep_until(due_ns: int) -> None:
     while (left := due_ns - time.monotonic_ns()) > 0:
         time.sleep(left / 1e9)
-
-
-class CannedBatch:
-    """Which requests of a step sample a token, and which token: all that a model runner has to remember."""
-
-    def __init__(self, token_ids: tuple[int, ...]) -> None:
-        self._token_ids = token_ids
-        self._prompt_lens: dict[str, int] = {}
-
-    def run(self, step: SchedulerOutput) -> ModelRunnerOutput:
-        # An id may finish and be taken again within one step: forget before learning.
-        for req_id in step.finished_req_ids:
-            self._prompt_lens.pop(req_id, None)
-        progress = self._progress_of_new(step) | self._progress_of_known(step)
-        req_ids = list(step.num_scheduled_tokens)
-        return ModelRunnerOutput(
-            req_ids=req_ids,
-            req_id_to_index={req_id: index for index, req_id in enumerate(req_ids)},
-            sampled_token_ids=[self._sample(step, req_id, *progress[req_id]) for req_id in req_ids],
-        )
-
-    def _progress_of_new(self, step: SchedulerOutput) -> dict[str, tuple[int, int]]:
-        """Tokens computed and tokens generated, by request."""
-        progress = {}
-        for new in step.scheduled_new_reqs:
-            self._prompt_lens[new.req_id] = new.prompt_len
-            # A preempted request that comes back as a new one brings what it had generated.
-            known = new.prompt_len if new.prefill_token_ids is None else len(new.prefill_token_ids)
-            progress[new.req_id] = (new.num_computed_tokens, known - new.prompt_len)
-        return progress
-
-    def _progress_of_known(self, step: SchedulerOutput) -> dict[str, tuple[int, int]]:
-        known = step.scheduled_cached_reqs
-        return dict(
-            zip(known.req_ids, zip(known.num_computed_tokens, known.num_output_tokens, strict=True), strict=True)
-        )
-
-    def _sample(self, step: SchedulerOutput, req_id: str, computed: int, generated: int) -> list[int]:
-        needed = self._prompt_lens[req_id] + generated
-        if computed + step.num_scheduled_tokens[req_id] < needed:
-            return []
-        return [self._token_ids[generated % len(self._token_ids)]]
 
 
 class NullExecutor(Executor):
@@ -210,14 +156,14 @@ class NullExecutor(Executor):
 
     def _start(self, step: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         tokens = step.total_num_scheduled_tokens
+        sampled = self._batch.run(step)
         if not tokens:
-            self._batch.run(step)
             return DueFuture(EMPTY_MODEL_RUNNER_OUTPUT, 0, FORWARD_SCOPE)
         # With asynchronous scheduling a batch arrives while its predecessor is still on the device.
         start_ns = max(time.monotonic_ns(), self._busy_until_ns)
         forward_ns = start_ns + self._settings.step_ns + self._settings.token_ns * tokens
         self._busy_until_ns = forward_ns + self._settings.sample_ns
-        self._awaiting_sample.append(DueFuture(self._batch.run(step), self._busy_until_ns, SAMPLE_SCOPE))
+        self._awaiting_sample.append(DueFuture(_output(sampled), self._busy_until_ns, SAMPLE_SCOPE))
         return DueFuture(None, forward_ns, FORWARD_SCOPE)
 
     def sample_tokens(  # type: ignore[override]

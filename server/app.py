@@ -5,9 +5,10 @@ import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import anyio.lowlevel
 import structlog
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -18,9 +19,10 @@ from server.api.services import Services
 from server.config import Settings
 from server.engine.loading import LoadingEngine
 from server.engine.model_store import ModelStore
-from server.engine.protocol import Engine
+from server.engine.protocol import Engine, ModelInfo
 from server.engine.runtime import cpu_environment, detect_device
 from server.engine.tokenizer_pool import TokenizerPool
+from server.errors import InvalidRequest
 from server.pipeline import Pipeline
 from server.telemetry.loop_probe import LoopProbe
 from server.telemetry.metrics import Metrics
@@ -99,10 +101,18 @@ def engine_environment(settings: Settings, source: str) -> dict[str, str]:
     )
 
 
+async def _warm_up_front_end(model: ModelInfo) -> None:
+    """What is compiled or imported at first use, so that the first request does not pay for it."""
+    await anyio.lowlevel.checkpoint()
+    with suppress(InvalidRequest):  # a model without a chat template
+        model.tokenizer.encode(model.tokenizer.render_chat([{"role": "user", "content": "Hello"}]))
+
+
 async def _load(services: Services, on_failed: Callable[[], None] | None) -> None:
     _log.info("loading", model=services.settings.engine.model, engine=services.settings.engine.kind)
     try:
         await services.engine.start()
+        await _warm_up_front_end(services.engine.model)
     except Exception as error:
         _log.error("load_failed", error=str(error), exc_info=error)
         if on_failed is not None:

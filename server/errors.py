@@ -52,7 +52,7 @@ class ContextLengthExceeded(InvalidRequest):
 
     def __init__(self, limit: int, prompt_tokens: int, max_tokens: int, param: str) -> None:
         super().__init__(
-            f"This model's maximum context length is {limit} tokens, but {prompt_tokens} prompt tokens and {max_tokens} "
+            f"This model's maximum context length is {limit} tokens, but {prompt_tokens} prompt and {max_tokens} "
             f"output tokens were requested, {prompt_tokens + max_tokens} in all.",
             param=param,
         )

@@ -14,6 +14,7 @@ MAX_LINES = 400
 # Top to bottom. A module may import from its own package and from any row below; packages in one row are strangers.
 LAYERS: tuple[tuple[tuple[str, ...], ...], ...] = (
     (("server.cli", "server.__main__"),),
+    (("server.serve",),),
     (("server.app",),),
     (("server.api",),),
     (("server.pipeline",),),

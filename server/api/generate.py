@@ -60,7 +60,7 @@ async def _streamed(request: Request, stream: Stream, site: Services) -> Respons
                 await stream.started.wait()
         except TimeoutError:
             pass
-    if stream.error is not None and not stream.ledger.events:
+    if stream.error is not None and not stream.has_output:
         raise stream.error
     stream.headers_left = True
     return EventStreamResponse(stream, send_timeout=http.send_timeout, keepalive=http.keepalive)

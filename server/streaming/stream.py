@@ -49,7 +49,8 @@ class Stream:
 
         # Delivery state
         self.outbox = Outbox(self.meter, limit_bytes=buffer_bytes)
-        self.headers_left = False  # from here on a failure is an error event, no longer a status
+        self.has_output = False
+        self.headers_left = False
         self._appeared = 0  # choices 0 … _appeared − 1 have shown an event
 
     def encode(self, choice: Choice, text: str) -> bytes:
@@ -77,6 +78,7 @@ class Stream:
     def deliver(self, events: bytes) -> None:
         """Hand events to the reader, the first of which lets the headers leave; raises SlowReader."""
         if events:
+            self.has_output = True
             self.outbox.put(events)
             self.started.set()
 
@@ -90,13 +92,16 @@ class Stream:
             choice.track.event(now, self._meters.gap)
 
     def fail(self, error: ServeError) -> None:
-        """End the request with `error`, unless it has ended: an error event once headers have left."""
+        """End the request with `error`, unless it has ended: as an event where a status comes too late."""
         if self.state.ended:
             return
         self.error = error
-        if self._encoder is not None and (self.headers_left or self.started.is_set()):
+        if isinstance(error, ClientGone):
+            self._end(RequestState.CANCELLED)
+            return
+        if self._encoder is not None and (self.headers_left or self.has_output):
             self._put_error(self._encoder, error)
-        self._end(RequestState.CANCELLED if isinstance(error, ClientGone) else RequestState.FAILED)
+        self._end(RequestState.FAILED)
 
     def cancel(self) -> None:
         """The client went away."""

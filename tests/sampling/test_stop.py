@@ -34,10 +34,10 @@ def stream(stops: Sequence[str], pieces: Iterable[str], *, include_stop: bool = 
     return [*(matcher.push(piece) for piece in pieces), matcher.flush()], matcher.matched
 
 
-# Two letters, so that stops overlap, nest and repeat; é and an emoji, so that characters aren't all of one width.
-WORDS = st.text("ab", min_size=1, max_size=6) | st.text("aé🙂", min_size=1, max_size=3)
+# Few letters, so that stops overlap, nest and repeat; é and an emoji, so that characters aren't all of one width.
+WORDS = st.text("ab", min_size=1, max_size=6) | st.text("abc", min_size=1, max_size=4) | st.text("aé🙂", min_size=1)
 STOPS = st.lists(WORDS, max_size=5)
-PIECES = st.lists(st.text("abé🙂", max_size=6), max_size=16)
+PIECES = st.lists(st.text("abcé🙂", max_size=6), max_size=16)
 
 
 @relaxed
@@ -113,6 +113,10 @@ def test_of_stops_that_end_together_the_longest_wins() -> None:
 
 def test_a_stop_inside_a_longer_one_ends_the_text_and_frees_what_the_longer_one_held() -> None:
     assert stream(["abcde", "c"], ["xab", "cde"]) == (["x", "ab", ""], "c")
+
+
+def test_a_stop_inside_a_stop_inside_a_stop_ends_the_text_the_first_time_it_shows() -> None:
+    assert stream(["xabz", "aby", "b"], ["xab"]) == (["xa", ""], "b")
 
 
 def test_a_stop_that_begins_another_always_ends_the_text() -> None:
