@@ -83,7 +83,7 @@ class GenerationRequest:
     def _params_of(self, k: int) -> SamplingParams:
         if self.params.seed is None or k == 0:
             return self.params
-        return replace(self.params, seed=self.params.seed + k)
+        return replace(self.params, seed=(self.params.seed + k + 2**63) % 2**64 - 2**63)  # stays a signed 64-bit number
 
 
 @dataclass(slots=True)

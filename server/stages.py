@@ -72,6 +72,10 @@ class StageClock:
         """Move the cursor without giving the time to a stage: it stays unattributed."""
         self.cursor = max(self.cursor, until)
 
+    def here(self) -> int:
+        """The stamp up to which time is accounted for."""
+        return self.cursor
+
     def unattributed(self, until: int) -> int:
         """Time of [started, until] in ns that no stage has claimed."""
         return until - self.started - sum(self.ns)
@@ -87,6 +91,9 @@ class NullClock(StageClock):
 
     def lap(self, stage: Stage) -> None:
         pass
+
+    def here(self) -> int:
+        return monotonic_ns()
 
     def unattributed(self, until: int) -> int:
         return 0

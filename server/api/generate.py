@@ -77,7 +77,7 @@ async def _collected(request: Request, stream: Stream, shape: Shape, *, timings:
     body = shape.body(stream)
     if timings:
         body["timings"] = stream.ledger_report()
-        headers["Server-Timing"] = ledger.server_timing(monotonic_ns())
+        headers["Server-Timing"] = ledger.server_timing(ledger.clock.here())
     response = MeasuredResponse(orjson.dumps(body), ledger, headers)
     ledger.clock.lap(Stage.ENCODE)
     return response

@@ -108,9 +108,9 @@ class Stream:
         self.fail(ClientGone())
 
     def ledger_report(self) -> dict[str, Any]:
-        """Timings up to now, as the caller sees them."""
+        """Timings as the caller sees them: up to where the encoding of what carries them begins."""
         self._count_tokens()
-        return self.ledger.report(monotonic_ns())
+        return self.ledger.report(self.ledger.clock.here())
 
     def _in_order(self, choice: Choice, events: bytes) -> bytes:
         """Choice k first appears after choice k − 1: clients index their list of choices by it."""

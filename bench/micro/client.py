@@ -1,6 +1,6 @@
 """What the client itself costs: CPU time per event, against a server process that only plays ready bytes.
 
-    python -m bench.micro_client --streams 32 --events 2000 --step-ms 5
+    python -m bench.micro.client --streams 32 --events 2000 --step-ms 5
 
 Prints one JSON line. Every event is one write of its own, so nothing is saved by events that arrive together.
 """
@@ -10,6 +10,7 @@ import asyncio
 import json
 import multiprocessing as mp
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 from bench import loop
@@ -68,12 +69,12 @@ async def _measure(port: int, streams: int) -> dict[str, float | int]:
     }
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--events", type=int, default=2000)
     parser.add_argument("--step-ms", type=float, default=5.0)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     ours, theirs = mp.get_context("spawn").Pipe()
     server = mp.get_context("spawn").Process(target=_server_process, args=(theirs, args.events, args.step_ms / 1e3))
     server.start()

@@ -1,0 +1,89 @@
+"""An engine that does nothing by itself: a test says which sequence gets which delta, and when."""
+
+import asyncio
+from time import monotonic_ns
+
+from server.engine.guard import push
+from server.engine.protocol import ModelInfo, OnStep
+from server.errors import ServeError
+from server.request import EngineRequest, FinishReason, TokenDelta
+from tests.support.waiting import until
+
+
+class FakeSequence:
+    """What the pipeline submitted. `push` is an engine step for it alone."""
+
+    def __init__(self, request: EngineRequest, on_step: OnStep, model: ModelInfo) -> None:
+        self.request = request
+        self.aborted = False
+        self._on_step = on_step
+        self._model = model
+        self._scheduled_ns = monotonic_ns()
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def push(
+        self,
+        *token_ids: int,
+        finish: FinishReason | None = None,
+        error: ServeError | None = None,
+        stop_token: bool = False,
+        sampled_ns: int = 0,
+        received_ns: int = 0,
+    ) -> None:
+        sampled_ns = sampled_ns or monotonic_ns()
+        delta = TokenDelta(
+            token_ids, finish, error, stop_token, self._scheduled_ns, sampled_ns, received_ns or monotonic_ns()
+        )
+        push(self._on_step, delta, self.abort)
+
+    def say(self, text: str, finish: FinishReason | None = None) -> None:
+        """One delta with all of `text`'s tokens."""
+        self.push(*self._model.tokenizer.encode(text, add_special_tokens=False), finish=finish)
+
+    def end(self, finish: FinishReason = FinishReason.STOP) -> None:
+        """The model's end-of-sequence token."""
+        self.push(2, finish=finish, stop_token=finish is FinishReason.STOP)
+
+
+class FakeEngine:
+    """Ready at once, unless told to `hold` its start or to fail it with `broken`."""
+
+    def __init__(self, model: ModelInfo, *, broken: Exception | None = None) -> None:
+        self._model = model
+        self._broken = broken
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+        self.refusal: ServeError | None = None
+        self.alive = False
+        self.closed = False
+        self.sequences: list[FakeSequence] = []
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._model
+
+    @property
+    def in_flight(self) -> int:
+        return sum(not sequence.aborted for sequence in self.sequences)
+
+    async def start(self) -> None:
+        await self.may_start.wait()
+        if self._broken is not None:
+            raise self._broken
+        self.alive = True
+
+    def submit(self, request: EngineRequest, on_step: OnStep) -> FakeSequence:
+        if self.refusal is not None:
+            raise self.refusal
+        self.sequences.append(FakeSequence(request, on_step, self._model))
+        return self.sequences[-1]
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def sequence(self, index: int = 0) -> FakeSequence:
+        """The sequence submitted at place `index`, once it is there."""
+        await until(lambda: len(self.sequences) > index)
+        return self.sequences[index]
