@@ -75,10 +75,6 @@ class EngineCommand:
         answer = json.loads(_output(filled(template, model), CHECKOUT))
         return cls(tuple(answer["argv"]), answer["env"])
 
-    @property
-    def model(self) -> str | None:
-        return next((after for flag, after in zip(self.argv, self.argv[1:], strict=False) if flag == "--model"), None)
-
 
 def filled(template: str, model: str) -> tuple[str, ...]:
     """`{port}` stays: the port is chosen at every start."""
@@ -119,15 +115,22 @@ def _ours(options: ArmOptions, scratch: Path) -> Arm:
     return Arm(OURS, argv, clean_env() | dict(options.extra_env), CHECKOUT, options.ours_health)
 
 
+def stock_model(options: ArmOptions) -> str:
+    """As vLLM knows it: our store's folder where the model is in it."""
+    cache = os.environ.get("STREAMGAUGE_CACHE")
+    root = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "streamgauge"
+    folder = root.expanduser() / "models" / options.model
+    return options.stock_model or (str(folder) if folder.is_dir() else options.model)
+
+
 def _stock(options: ArmOptions, scratch: Path) -> Arm:
-    model = options.stock_model or EngineCommand.ask(options.engine_command, options.model).model or options.model
-    return _vllm(STOCK, options, scratch, ("--model", model), {})
+    return _vllm(STOCK, options, scratch, ("--model", stock_model(options)), {})
 
 
 def _matched(options: ArmOptions, scratch: Path) -> Arm:
     engine = EngineCommand.ask(options.engine_command, options.model)
-    model = () if engine.model else ("--model", options.stock_model or options.model)
-    return _vllm(MATCHED, options, scratch, (*model, *engine.argv), engine.env)
+    # Before the engine's arguments, whose own --model, if they name one, is then the last of the two.
+    return _vllm(MATCHED, options, scratch, ("--model", stock_model(options), *engine.argv), engine.env)
 
 
 def _vllm(name: str, options: ArmOptions, scratch: Path, engine_argv: Sequence[str], env: Mapping[str, str]) -> Arm:

@@ -127,7 +127,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", default="smollm2-135m", help="as our server knows it")
-    parser.add_argument("--stock-model", help="as vLLM knows it: a path; default: the one in --engine-command's answer")
+    parser.add_argument("--stock-model", help="as vLLM knows it; default: the model's folder in our store")
     parser.add_argument("--arms", default=",".join(ARM_NAMES), help="comma-separated, in visiting order")
     parser.add_argument("--rounds", type=int, default=2)
 

@@ -13,11 +13,13 @@ LIFELINE = "STREAMGAUGE_LIFELINE"  # the path of a FIFO whose write end the serv
 
 
 def register() -> None:
-    """In an engine process: leave the terminal's session, and end when the serving process ends."""
+    """In an engine process: leave the terminal's foreground group, and end when the serving process ends."""
     path = os.environ.get(LIFELINE)
     if path is None or multiprocessing.parent_process() is None:
         return
-    os.setsid()  # Ctrl-C in a terminal is for the serving process, which drains first
+    # Ctrl-C in a terminal is for the serving process, which drains first. A group, not a session: the kernel shares
+    # out the processors by session (sched_autogroup), and the worker would have to share equally with EngineCore's spin.
+    os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(path,), name="lifeline", daemon=True).start()
 
 

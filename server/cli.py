@@ -36,6 +36,7 @@ def serve(
 ) -> None:
     """Serve MODEL over HTTP until SIGTERM or Ctrl-C."""
     settings = _load(config_file, assignments, {"engine.model": model, "http.host": host, "http.port": port})
+    _told(lambda: ModelStore().resolve(settings.engine.model))
     import uvloop  # here, so that --help stays quick
 
     from server.serve import serve as run

@@ -72,7 +72,7 @@ class TelemetrySettings(Section):
 
     ledger: bool = Field(default=True, description="stage stamps; off only to measure what they cost")
     records: int = Field(default=1000, ge=0, description="finished requests kept for /debug/requests")
-    log: Literal["json", "console"] = "json"
+    log: Literal["auto", "json", "console"] = Field(default="auto", description="auto: console on a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

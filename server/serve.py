@@ -51,11 +51,12 @@ async def serve(settings: Settings) -> int:
             timeout_graceful_shutdown=5,
         )
     )
+    listener = server.config.bind_socket()  # before the model is loaded: a port in use ends the process at once
     drain = _Drain(services, server)
     drain.listen()
     give_up = asyncio.create_task(_exit_when(failed, server), name="exit-on-failed-load")
     try:
-        await server.serve()
+        await server.serve(sockets=[listener])
     finally:
         give_up.cancel()
         await drain.close()

@@ -1,17 +1,5 @@
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
-from typing import Any
+from hypothesis import HealthCheck, settings
 
-import pytest
-
-from server.app import build
-from server.config import Settings
-from server.engine import scripted_engine
-from server.engine.model_store import SMOLLM2_135M, ModelStore
-from server.engine.protocol import ModelInfo
-from server.engine.tokenizer import FolderTokenizer
-from tests.support.engines import FakeEngine
-from tests.support.site import FakeSite, Opener, ScriptedSite
-
-MODEL = SMOLLM2_135M.name
+# Machines differ and are shared: an example may take its time, a hang is the suite's timeout's business.
+settings.register_profile("streamgauge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("streamgauge")

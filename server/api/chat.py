@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: OpenAI's chat protocol."""
 
 from time import time
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter
@@ -34,7 +34,7 @@ class TextPart(WireModel):
 
 class Message(WireModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: str | None = None
     tool_calls: list[Any] | None = None
     tool_call_id: str | None = None
@@ -47,7 +47,7 @@ class Message(WireModel):
 
 
 class ChatRequest(SamplingFields):
-    messages: list[Message] = Field(min_length=1, max_length=10_000)
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=10_000)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**63)
 
     # Not implemented: refused when set

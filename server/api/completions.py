@@ -34,9 +34,10 @@ PATH = "/v1/completions"
 
 router = APIRouter()
 
-TokenIds = Annotated[list[TokenId], Field(min_length=1)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)]
-TokenIdLists = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES)]
+# Of lists as long as a body allows, the first mistake is enough: to collect a million would hold up every stream.
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True, min_length=1)]
+Texts = Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MAX_CHOICES)]
+TokenIdLists = Annotated[list[TokenIds], Field(fail_fast=True, min_length=1, max_length=MAX_CHOICES)]
 
 
 class CompletionRequest(SamplingFields):

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from sampling.params import SamplingParams
 from server.api.body import WireModel
@@ -18,6 +19,16 @@ MAX_CHOICES = 128
 _INT64 = 2**63
 StopString = Annotated[str, Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _few_enough(bias: Any) -> Any:
+    """Before the entries are looked at: a mapping of a million wrong ones would hold up every stream."""
+    if isinstance(bias, dict) and len(bias) > MAX_LOGIT_BIAS:
+        raise PydanticCustomError("too_long", "Mapping should have at most {limit} items", {"limit": MAX_LOGIT_BIAS})
+    return bias
+
+
+LogitBias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few_enough)]
 
 
 class StreamOptions(WireModel):
@@ -39,11 +50,9 @@ class SamplingFields(WireModel):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0, le=10)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        default=None, max_length=MAX_LOGIT_BIAS
-    )
-    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    logit_bias: LogitBias | None = None
+    stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_STOP_TOKEN_IDS)] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True

@@ -19,13 +19,13 @@ router = APIRouter()
 class TokenizeRequest(WireModel):
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1)] | None = None
     add_special_tokens: bool = True
 
 
 class DetokenizeRequest(WireModel):
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Annotated[list[TokenId], Field(fail_fast=True)]
 
 
 @router.get("/v1/models")

@@ -6,6 +6,7 @@ The folder is built beside its place and renamed into it: it is there whole or n
     ModelStoreError
     ├── UnknownModel         no such name
     ├── ModelNotPulled       known, but not on this disk
+    ├── NoSuchFolder         a path that leads nowhere
     ├── DownloadFailed       pip could not fetch the package
     └── ChecksumMismatch     what arrived is not what was published
 """
@@ -44,6 +45,11 @@ class UnknownModel(ModelStoreError):
 class ModelNotPulled(ModelStoreError):
     def __init__(self, name: str) -> None:
         super().__init__(f"model {name!r} is not on this machine yet; get it with: streamgauge models pull {name}")
+
+
+class NoSuchFolder(ModelStoreError):
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"there is no model folder {folder}")
 
 
 class DownloadFailed(ModelStoreError):
@@ -126,7 +132,11 @@ class ModelStore:
         if model in self._known:
             return str(self.path(model))
         folder = Path(model).expanduser()
-        return str(folder.resolve()) if folder.is_dir() else model
+        if folder.is_dir():
+            return str(folder.resolve())
+        if model.startswith((".", "/", "~")):
+            raise NoSuchFolder(model)
+        return model
 
     def pull(self, name: str, progress: Progress = print) -> Path:
         known = self._get(name)

@@ -1,4 +1,4 @@
-"""Structured logging to standard error: JSON by default, readable lines for a terminal."""
+"""Structured logging to standard error: JSON for machines, readable lines for a terminal."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ from typing import Literal
 import structlog
 
 
-def configure(form: Literal["json", "console"], level: str) -> None:
+def configure(form: Literal["auto", "json", "console"], level: str) -> None:
     """Route structlog, and the standard library's loggers, to standard error at `level`."""
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
@@ -15,7 +15,9 @@ def configure(form: Literal["json", "console"], level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    renderer = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer()
+    console = form == "console" or (form == "auto" and sys.stderr.isatty())
+    colors = console and sys.stderr.isatty()
+    renderer = structlog.dev.ConsoleRenderer(colors=colors) if console else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),

@@ -14,6 +14,7 @@ from bench.compare_arms import (
     check_stock,
     clean_env,
     describe,
+    stock_model,
 )
 
 
@@ -27,7 +28,7 @@ OPTIONS = ArmOptions(
     stock_model=None,
     ours_command="{python} -m server serve {model} --port {port}",
     ours_health="/health",
-    engine_command=answering('{"argv": ["--model", "/models/tiny", "--dtype", "bfloat16"], "env": {"OMP": "2"}}'),
+    engine_command=answering('{"argv": ["--dtype", "bfloat16"], "env": {"OMP": "2"}}'),
     stock_python="/stock/bin/python",
     stock_args=(),
     null_executor=False,
@@ -48,21 +49,24 @@ def test_stock_gets_the_model_and_an_address_and_nothing_else(tmp_path: Path) ->
     (stock,) = build_arms(OPTIONS, ["stock"], tmp_path)
     server = ("/stock/bin/python", "-m", "vllm.entrypoints.openai.api_server")
     address = ("--host", "127.0.0.1", "--port", "{port}", "--served-model-name", "tiny")
-    assert stock.argv == (*server, "--model", "/models/tiny", *address)
+    assert stock.argv == (*server, "--model", "tiny", *address)
     assert stock.env == clean_env() | {"EXTRA": "1"}
     assert stock.cwd == tmp_path
 
 
 def test_matched_gets_our_engines_arguments_and_environment(tmp_path: Path) -> None:
     (matched,) = build_arms(OPTIONS, ["matched"], tmp_path)
-    assert matched.argv[3:7] == ("--model", "/models/tiny", "--dtype", "bfloat16")
+    assert matched.argv[3:7] == ("--model", "tiny", "--dtype", "bfloat16")
     assert matched.env["OMP"] == "2"
 
 
-def test_a_stock_model_that_was_given_is_taken(tmp_path: Path) -> None:
-    given = replace(OPTIONS, stock_model="/other", engine_command=answering('{"argv": [], "env": {}}'))
-    stock, matched = build_arms(given, ["stock", "matched"], tmp_path)
-    assert stock.argv[3:5] == matched.argv[3:5] == ("--model", "/other")
+def test_a_model_of_our_store_is_given_to_stock_as_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "tiny"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("STREAMGAUGE_CACHE", str(tmp_path))
+    assert stock_model(OPTIONS) == str(folder)
+    assert stock_model(replace(OPTIONS, model="unknown")) == "unknown"
+    assert stock_model(replace(OPTIONS, stock_model="/other")) == "/other"
 
 
 def test_what_the_calling_shell_set_for_speed_is_not_inherited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

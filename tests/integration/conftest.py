@@ -10,9 +10,7 @@ from tests.integration.live import LiveServer, live_server, wait_until
 HERE = Path(__file__).parent
 
 # What third parties emit while vLLM is imported and loaded; everything else stays an error.
-THIRD_PARTY_WARNINGS = (
-    "ignore::FutureWarning:vllm.triton_utils.dispatcher",
-)
+THIRD_PARTY_WARNINGS = ("ignore::FutureWarning:vllm.triton_utils.dispatcher",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -95,7 +95,9 @@ class LiveServer:
         return int(self.llm.get_num_unfinished_requests())
 
     def idle(self) -> bool:
-        return not self.unfinished and not self.running and not self.waiting and not self.services.pipeline.permits.in_use
+        return (
+            not self.unfinished and not self.running and not self.waiting and not self.services.pipeline.permits.in_use
+        )
 
     def _run(self) -> None:
         async def serve() -> None:

