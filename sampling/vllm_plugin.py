@@ -17,8 +17,8 @@ def register() -> None:
     path = os.environ.get(LIFELINE)
     if path is None or multiprocessing.parent_process() is None:
         return
-    # Ctrl-C in a terminal is for the serving process, which drains first. A group, not a session: the kernel shares
-    # out the processors by session (sched_autogroup), and the worker would have to share equally with EngineCore's spin.
+    # Ctrl-C in a terminal is for the serving process, which drains first. A group, not a session: Linux shares out the
+    # processors by session (sched_autogroup), and the worker would have to share equally with EngineCore's spin.
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(path,), name="lifeline", daemon=True).start()
 

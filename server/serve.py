@@ -12,10 +12,11 @@ from contextlib import contextmanager
 
 import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
 from server.api.services import Services
 from server.app import build
-from server.config import Settings
+from server.config import HttpSettings, Settings
 from server.errors import ShuttingDown
 from server.ingress.protocol import MeasuredProtocol
 
@@ -36,8 +37,22 @@ async def serve(settings: Settings) -> int:
     """Serve until a signal or a failed load; returns the exit code."""
     failed = asyncio.Event()
     app, services = build(settings, on_load_failed=failed.set)
-    http = settings.http
-    server = _Server(
+    server = http_server(app, settings.http)
+    listener = server.config.bind_socket()  # before the model is loaded: a port in use ends the process at once
+    drain = _Drain(services, server)
+    drain.listen()
+    give_up = asyncio.create_task(_exit_when(failed, server), name="exit-on-failed-load")
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        give_up.cancel()
+        await drain.close()
+    return 1 if failed.is_set() or not server.started else 0
+
+
+def http_server(app: ASGIApp, http: HttpSettings) -> uvicorn.Server:
+    """uvicorn as we use it: our protocol, our signals."""
+    return _Server(
         uvicorn.Config(
             app,
             host=http.host,
@@ -51,16 +66,6 @@ async def serve(settings: Settings) -> int:
             timeout_graceful_shutdown=5,
         )
     )
-    listener = server.config.bind_socket()  # before the model is loaded: a port in use ends the process at once
-    drain = _Drain(services, server)
-    drain.listen()
-    give_up = asyncio.create_task(_exit_when(failed, server), name="exit-on-failed-load")
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        give_up.cancel()
-        await drain.close()
-    return 1 if failed.is_set() or not server.started else 0
 
 
 async def _exit_when(failed: asyncio.Event, server: uvicorn.Server) -> None:

@@ -50,7 +50,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
             translated = MethodNotAllowed()
         case _:
             translated = InvalidRequest()
-    return await _on_serve_error(request, translated)
+    response = await _on_serve_error(request, translated)
+    response.headers.update(error.headers or {})  # `Allow` of a 405
+    return response
 
 
 async def _on_query_error(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from server.config import Settings
 from server.engine.protocol import Engine
 from server.engine.tokenizer_pool import TokenizerPool
-from server.errors import NotReady, ShuttingDown
+from server.errors import EngineDied, NotReady, ShuttingDown
 from server.ledger import Ledger
 from server.pipeline import Pipeline
 from server.telemetry.metrics import Metrics
@@ -30,11 +30,13 @@ class Services:
     started_at: float = field(default_factory=time)
 
     def check_ready(self) -> None:
-        """Raises ShuttingDown or NotReady."""
+        """Raises ShuttingDown, NotReady or EngineDied."""
         if self.draining:
             raise ShuttingDown
-        if not self.ready or not self.engine.alive:
+        if not self.ready:
             raise NotReady
+        if not self.engine.alive:
+            raise EngineDied
 
 
 def services(request: Request) -> Services:

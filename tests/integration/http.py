@@ -1,6 +1,7 @@
 """A client that can be cut off at any point: plain asyncio streams, bytes and JSON."""
 
 import asyncio
+import json
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from tests.integration.live import DEADLINE_S, LiveServer
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 MODEL = "smollm2-135m"
+HEALTHY_PROMPT = "All is well"
 
 
 def chat(text: str = "Tell me a long story about a lighthouse.", **fields: Any) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def long_one(**fields: Any) -> dict[str, Any]:
 
 async def post(live: LiveServer, path: str, body: dict[str, Any] | bytes) -> RequestSample:
     """The whole answer, streamed or not, with the client's own stamps."""
-    raw = body if isinstance(body, bytes) else orjson.dumps(body)
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()  # orjson has no integers beyond 64 bits
     return await stream_request(live.host, live.port, path, raw, deadline_s=DEADLINE_S)
 
 
@@ -39,6 +41,17 @@ def answer(sample: RequestSample) -> dict[str, Any]:
     parsed = orjson.loads(sample.body)
     assert isinstance(parsed, dict)
     return parsed
+
+
+async def healthy(live: LiveServer) -> None:
+    """A tiny request works."""
+    sample = await post(live, COMPLETIONS, completion(HEALTHY_PROMPT, max_tokens=1))
+    assert sample.ok, sample.detail
+
+
+def name(value: Any) -> str:
+    """A parameter's id in a test's name."""
+    return json.dumps(value)[:48]
 
 
 class OpenRequest:
