@@ -1,9 +1,7 @@
 """`POST /v1/chat/completions`: OpenAI's chat protocol."""
 
-from time import time
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
@@ -11,15 +9,13 @@ from starlette.responses import Response
 
 from server.api import body
 from server.api.body import WireModel
-from server.api.errors import envelope
 from server.api.fields import SamplingFields, check_model, refuse, sampling_params
 from server.api.generate import generate
+from server.api.openai_shape import OpenAIShape
 from server.api.services import ledger_of, services
-from server.api.usage import usage
-from server.errors import ServeError
 from server.request import FinishReason, GenerationRequest
 from server.stages import Stage
-from server.streaming.sse import DONE, event, json_string
+from server.streaming.sse import json_string
 from server.streaming.stream import Stream
 
 PATH = "/v1/chat/completions"
@@ -103,20 +99,12 @@ async def create_chat_completion(request: Request) -> Response:
     return await generate(request, generation, shape, timings=chat.include_timings)
 
 
-class ChatShape:
-    """The answer's JSON; also its event encoder, whose constant parts are encoded once."""
+class ChatShape(OpenAIShape):
+    """`chat.completion`, and its chunks."""
 
     def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
-        self._base: dict[str, Any] = {
-            "id": f"chatcmpl-{request_id.removeprefix('req-')}",
-            "object": "chat.completion.chunk",
-            "created": int(time()),
-            "model": model,
-        }
-        self._include_usage = include_usage
-        self._head = b"data: " + orjson.dumps(self._base)[:-1] + b',"choices":[{"index":'
-        no_usage = b',"usage":null' if include_usage else b""
-        self._tail = b'},"logprobs":null,"finish_reason":null}]' + no_usage + b"}\n\n"
+        answer_id = f"chatcmpl-{request_id.removeprefix('req-')}"
+        super().__init__(answer_id, "chat.completion.chunk", model, include_usage=include_usage, chunk_end=b"}")
 
     def encoder(self) -> "ChatShape":
         return self
@@ -127,20 +115,8 @@ class ChatShape:
 
     def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
         delta = {"role": "assistant", "content": ""} if first else {}
-        chunk = self._base | {"choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}]}
-        if self._include_usage:
-            chunk["usage"] = None
-        if timings is not None:
-            chunk["timings"] = timings
-        return event(chunk)
-
-    def end(self, prompt_tokens: int, output_tokens: int) -> bytes:
-        if not self._include_usage:
-            return DONE
-        return event(self._base | {"choices": [], "usage": usage(prompt_tokens, output_tokens)}) + DONE
-
-    def error(self, error: ServeError) -> bytes:
-        return event(envelope(error)) + DONE
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return self._last_chunk(choice, timings)
 
     def body(self, stream: Stream) -> dict[str, Any]:
         choices = [
@@ -152,5 +128,4 @@ class ChatShape:
             }
             for choice in stream.choices
         ]
-        tokens = usage(stream.request.prompt_tokens, stream.ledger.output_tokens)
-        return self._base | {"object": "chat.completion", "choices": choices, "usage": tokens}
+        return self._whole(stream, "chat.completion", choices)

@@ -1,16 +1,13 @@
 """`POST /v1/completions`: OpenAI's text protocol, for prompts given as text or token ids."""
 
-from time import time
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api import body
-from server.api.errors import envelope
 from server.api.fields import (
     MAX_CHOICES,
     SamplingFields,
@@ -21,13 +18,13 @@ from server.api.fields import (
     sampling_params,
 )
 from server.api.generate import generate
+from server.api.openai_shape import OpenAIShape
 from server.api.services import ledger_of, services
-from server.api.usage import usage
 from server.engine.protocol import ModelInfo
-from server.errors import InvalidRequest, ServeError
+from server.errors import InvalidRequest
 from server.request import FinishReason, GenerationRequest
 from server.stages import Stage
-from server.streaming.sse import DONE, event, json_string
+from server.streaming.sse import json_string
 from server.streaming.stream import Stream
 
 PATH = "/v1/completions"
@@ -97,20 +94,12 @@ async def create_completion(request: Request) -> Response:
     return await generate(request, generation, shape, timings=completion.include_timings)
 
 
-class CompletionShape:
-    """The answer's JSON; also its event encoder, whose constant parts are encoded once."""
+class CompletionShape(OpenAIShape):
+    """`text_completion`, whole and in chunks."""
 
     def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
-        self._base: dict[str, Any] = {
-            "id": f"cmpl-{request_id.removeprefix('req-')}",
-            "object": "text_completion",
-            "created": int(time()),
-            "model": model,
-        }
-        self._include_usage = include_usage
-        self._head = b"data: " + orjson.dumps(self._base)[:-1] + b',"choices":[{"index":'
-        no_usage = b',"usage":null' if include_usage else b""
-        self._tail = b',"logprobs":null,"finish_reason":null}]' + no_usage + b"}\n\n"
+        answer_id = f"cmpl-{request_id.removeprefix('req-')}"
+        super().__init__(answer_id, "text_completion", model, include_usage=include_usage, chunk_end=b"")
 
     def encoder(self) -> "CompletionShape":
         return self
@@ -119,20 +108,7 @@ class CompletionShape:
         return b'%b%d,"text":%b%b' % (self._head, index, json_string(text), self._tail)
 
     def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
-        chunk = self._base | {"choices": [{"index": index, "text": "", "logprobs": None, "finish_reason": reason}]}
-        if self._include_usage:
-            chunk["usage"] = None
-        if timings is not None:
-            chunk["timings"] = timings
-        return event(chunk)
-
-    def end(self, prompt_tokens: int, output_tokens: int) -> bytes:
-        if not self._include_usage:
-            return DONE
-        return event(self._base | {"choices": [], "usage": usage(prompt_tokens, output_tokens)}) + DONE
-
-    def error(self, error: ServeError) -> bytes:
-        return event(envelope(error)) + DONE
+        return self._last_chunk({"index": index, "text": "", "logprobs": None, "finish_reason": reason}, timings)
 
     def body(self, stream: Stream) -> dict[str, Any]:
         choices = [
@@ -144,5 +120,4 @@ class CompletionShape:
             }
             for choice in stream.choices
         ]
-        tokens = usage(stream.request.prompt_tokens, stream.ledger.output_tokens)
-        return self._base | {"choices": choices, "usage": tokens}
+        return self._whole(stream, "text_completion", choices)

@@ -8,7 +8,7 @@ from server.request import GenerationRequest, RequestState
 ENDS = {RequestState.FINISHED, RequestState.FAILED, RequestState.CANCELLED}
 
 
-@pytest.mark.parametrize(("state", "to"), product(RequestState, RequestState))
+@pytest.mark.parametrize(("state", "to"), [*product(RequestState, RequestState)])
 def test_a_request_waits_runs_and_ends_once(state: RequestState, to: RequestState) -> None:
     exists = state not in ENDS and to is not RequestState.WAITING and (state, to) != (RequestState.RUNNING,) * 2
     if exists:
