@@ -91,7 +91,9 @@ def create_engine(settings: Settings) -> Engine:
 
 def engine_environment(settings: Settings, source: str) -> dict[str, str]:
     """The variables to set before vLLM is imported: the settings' own, then what suits the device; the user's stay."""
-    chosen = {name: value for name, value in settings.engine.env.items() if name not in os.environ}
+    # As vLLM's own server does: a forked engine would hold our end of its lifeline, and never load our plugin.
+    wanted = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"} | settings.engine.env
+    chosen = {name: value for name, value in wanted.items() if name not in os.environ}
     if detect_device() == "gpu":
         return chosen
     library_folder = Path(sys.prefix) / "lib"
@@ -114,7 +116,7 @@ async def _load(services: Services, on_failed: Callable[[], None] | None) -> Non
         await services.engine.start()
         await _warm_up_front_end(services.engine.model)
     except Exception as error:
-        _log.error("load_failed", error=str(error), exc_info=error)
+        _log.error("load_failed", model=services.settings.engine.model, error=str(error), exc_info=error)
         if on_failed is not None:
             on_failed()
         return

@@ -3,14 +3,16 @@
 Unknown keys are refused with their path. `engine.args` is passed to vLLM unmirrored, by vLLM's own names.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+ENV_PREFIX = "STREAMGAUGE_"
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -80,11 +82,10 @@ class Settings(BaseSettings):
     """All sections. Build with `load`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="STREAMGAUGE_",
+        env_prefix=ENV_PREFIX,
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
-        nested_model_default_partial_update=True,
     )
 
     http: HttpSettings = HttpSettings()
@@ -115,9 +116,9 @@ def load(
     from_flags: dict[str, Any] = {}
     for assignment in assignments:
         path, equals, value = assignment.partition("=")
-        if not equals:
+        if not equals or not path:
             raise ConfigError(f"--set {assignment}: expected section.key=value")
-        _assign(from_flags, path, yaml.safe_load(value))
+        _assign(from_flags, path, _parse_yaml(value, path))
     for path, value in (flags or {}).items():
         if value is not None:
             _assign(from_flags, path, value)
@@ -125,22 +126,35 @@ def load(
         return Settings.model_validate(_merged(_merged(from_file, _read_environment()), from_flags))
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
+        content = _parse_yaml(path.read_text(), path) or {}
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigError(f"{path}: expected sections of settings")
     return content
 
 
+def _parse_yaml(text: str, where: object) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
 def _read_environment() -> dict[str, Any]:
+    for name in os.environ:
+        section, nested, _ = name.upper().removeprefix(ENV_PREFIX).partition("__")
+        if name.upper().startswith(ENV_PREFIX) and nested and section.lower() not in Settings.model_fields:
+            raise ConfigError(f"{name}: there is no such section")
     found = Settings().model_dump(exclude_unset=True)
     args = found.get("engine", {}).get("args", {})
-    args.update({name: yaml.safe_load(value) for name, value in args.items() if isinstance(value, str)})
+    args.update({n: _parse_yaml(value, f"engine.args.{n}") for n, value in args.items() if isinstance(value, str)})
     return found
 
 
@@ -148,6 +162,8 @@ def _assign(tree: dict[str, Any], path: str, value: Any) -> None:
     *sections, key = path.split(".")
     for section in sections:
         tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{path}: {section} is given as a value too")
     tree[key] = value
 
 

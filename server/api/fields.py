@@ -13,7 +13,7 @@ from server.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 
 MAX_STOPS = 16
 MAX_LOGIT_BIAS = 1024  # what vLLM's V2 runner holds; more would kill the engine
-MAX_STOP_TOKEN_IDS = 128  # likewise
+MAX_STOP_TOKEN_IDS = 112  # likewise: it holds 128 together with the model's own ends of sequence
 MAX_CHOICES = 128
 
 _INT64 = 2**63

@@ -13,7 +13,10 @@ ENVIRONMENT = "STREAMGAUGE_LIFELINE"
 
 
 class Lifeline:
-    """Open from construction to `close`; child processes find it through the environment."""
+    """Open from construction to `close`; child processes find it through the environment.
+
+    The variable outlives `close`: a process that an interrupted load still starts finds nobody there and ends.
+    """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="streamgauge-"))  # mode 0700
@@ -27,5 +30,4 @@ class Lifeline:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            os.environ.pop(ENVIRONMENT, None)
             shutil.rmtree(self.folder, ignore_errors=True)

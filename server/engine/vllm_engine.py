@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 import vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
@@ -26,7 +27,7 @@ from server.engine.guard import push
 from server.engine.lifeline import Lifeline
 from server.engine.protocol import ModelInfo, OnStep
 from server.engine.tokenizer import FolderTokenizer
-from server.errors import EngineDied, EngineFailed, InvalidRequest, NotReady, ServeError
+from server.errors import EngineDied, EngineFailed, InvalidRequest, NotReady, Overloaded, ServeError
 from server.request import EngineRequest, FinishReason, TokenDelta
 
 VLLM_VERSION = "0.32.0"
@@ -41,7 +42,7 @@ class VllmEngine:
         if not vllm.__version__.startswith(VLLM_VERSION):
             raise RuntimeError(f"built for vLLM {VLLM_VERSION}, found {vllm.__version__}")
         self._args = AsyncEngineArgs(**{"model": model, **args})
-        self._lifeline = Lifeline()
+        self._lifeline: Lifeline | None = None
         self._llm: AsyncLLM | None = None
         self._model: ModelInfo | None = None
         self._sender = _Sender()
@@ -58,6 +59,7 @@ class VllmEngine:
         return self._llm is not None and not self._llm.errored
 
     async def start(self) -> None:
+        self._lifeline = Lifeline()
         llm = await asyncio.to_thread(self._load)
         self._clock.install(llm)
         await llm.get_supported_tasks()  # an engine round trip the first time
@@ -78,7 +80,8 @@ class VllmEngine:
         await self._sender.close()
         if self._llm is not None:
             await asyncio.to_thread(self._llm.shutdown, 5.0)
-        self._lifeline.close()
+        if self._lifeline is not None:
+            self._lifeline.close()
 
     def _load(self) -> AsyncLLM:
         """Blocks for the tens of seconds that model loading takes: runs in a thread."""
@@ -236,6 +239,8 @@ class _Sender:
 
     async def _add(self, llm: AsyncLLM, sink: Sink) -> None:
         try:
+            if llm.errored:  # its output task may have ended since `submit`: nobody would tell the sink
+                raise EngineDeadError
             request = llm.input_processor.process_inputs(
                 sink.request.id,
                 tokens_input(list(sink.request.prompt_token_ids)),
@@ -248,7 +253,9 @@ class _Sender:
             await llm._add_request(request, None, None, 0, sink)  # type: ignore[arg-type]
         except EngineDeadError:
             sink.fail(EngineDied())
-        except ValueError:  # vLLM's validation errors are ValueErrors
+        except GracefulHTTPError:  # vLLM's own bounds, when its max_num_queued_reqs or _tokens is set
+            sink.fail(Overloaded())
+        except (VLLMClientError, ValueError):  # its validation errors are of either kind
             _log.warning("engine_refused", request=sink.request.id, exc_info=True)
             sink.fail(InvalidRequest("The engine refuses this combination of parameters."))
         except Exception:

@@ -40,7 +40,8 @@ class Metrics(Collector):
     def finished(self, ledger: Ledger) -> None:
         """Count a request whose last byte has left."""
         self.requests[ledger.endpoint, ledger.outcome] += 1
-        self.tokens["prompt"] += ledger.prompt_tokens
+        if ledger.output_tokens:  # else the engine may never have seen the prompt
+            self.tokens["prompt"] += ledger.prompt_tokens
         self.tokens["output"] += ledger.output_tokens
         wall = ledger.ended_ns - ledger.clock.started
         self.request.observe(wall)

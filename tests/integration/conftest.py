@@ -9,27 +9,24 @@ from tests.integration.live import LiveServer, live_server, wait_until
 
 HERE = Path(__file__).parent
 
-# What third parties emit while vLLM is imported and loaded; everything else stays an error.
-THIRD_PARTY_WARNINGS = ("ignore::FutureWarning:vllm.triton_utils.dispatcher",)
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.engine)
             item.add_marker(pytest.mark.timeout(300))
-            for warning in THIRD_PARTY_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_server() -> Iterator[LiveServer]:
     with live_server() as server:
         yield server
 
 
 @pytest.fixture
-def live(shared_server: LiveServer) -> LiveServer:
-    """The shared server, idle."""
-    wait_until(shared_server.idle, "the engine is idle before the test", within=30)
-    return shared_server
+def live(shared_server: LiveServer) -> Iterator[LiveServer]:
+    """The shared server, idle before each test; what a failed one has left in the engine is aborted."""
+    yield shared_server
+    if not shared_server.idle():
+        shared_server.run(shared_server.abort_all())
+    wait_until(shared_server.idle, "the engine is idle after the test", within=30)

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -99,6 +100,9 @@ class LiveServer:
             not self.unfinished and not self.running and not self.waiting and not self.services.pipeline.permits.in_use
         )
 
+    async def abort_all(self) -> None:
+        await self.llm.abort(list(self.llm.output_processor.request_states), internal=True)
+
     def _run(self) -> None:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
@@ -113,7 +117,9 @@ def live_server() -> Iterator[LiveServer]:
     environment = dict(os.environ)
     server = LiveServer()
     try:
-        server.start()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # importing torch and vLLM brings a dozen deprecations of their own
+            server.start()
         yield server
     finally:
         server.stop()

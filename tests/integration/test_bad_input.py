@@ -34,7 +34,7 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("stop_token_ids", {"stop_token_ids": [10**6]}),
     ("stop_token_ids", {"stop_token_ids": [-1]}),
     ("stop_token_ids", {"stop_token_ids": [2**40]}),
-    ("stop_token_ids", {"stop_token_ids": list(range(129))}),
+    ("stop_token_ids", {"stop_token_ids": list(range(113))}),
     ("stop", {"stop": [str(i) for i in range(17)]}),
     ("stop", {"stop": ""}),
     ("stop", {"stop": [3]}),

@@ -3,19 +3,18 @@
 import asyncio
 import inspect
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import vllm
-from vllm import SamplingParams
-from vllm.inputs.engine import tokens_input
-from vllm.outputs import RequestOutput
-from vllm.sampling_params import RequestOutputKind
-from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
 
-from server.engine.vllm_engine import VLLM_VERSION
-from tests.integration.live import DEADLINE_S, LiveServer, until, vllm_gauge
+from sampling.params import SamplingParams as OurParams
+from server.errors import InvalidRequest, Overloaded
+from tests.integration.live import DEADLINE_S, LiveServer, generate, submit, until, vllm_gauge
+
+if TYPE_CHECKING:  # vLLM is imported when the engine loads, after its environment is set
+    from vllm import SamplingParams
+    from vllm.outputs import RequestOutput
+    from vllm.v1.engine.async_llm import AsyncLLM
 
 PROMPT = [1, 504, 3575, 282, 4649, 314]
 
@@ -26,15 +25,15 @@ class Collector:
     def __init__(self) -> None:
         self.put_in: list[RequestOutput | Exception] = []
 
-    def put(self, output: RequestOutput | Exception) -> None:
+    def put(self, output: "RequestOutput | Exception") -> None:
         self.put_in.append(output)
 
     def close(self) -> None:
         pass
 
     @property
-    def outputs(self) -> list[RequestOutput]:
-        return [output for output in self.put_in if isinstance(output, RequestOutput)]
+    def outputs(self) -> "list[RequestOutput]":
+        return [output for output in self.put_in if not isinstance(output, Exception)]
 
     @property
     def ids(self) -> list[int]:
@@ -45,16 +44,27 @@ class Collector:
         return any(output.finished for output in self.outputs)
 
 
-def greedy(max_tokens: int, kind: RequestOutputKind = RequestOutputKind.DELTA, **options: Any) -> SamplingParams:
-    return SamplingParams(temperature=0, max_tokens=max_tokens, output_kind=kind, detokenize=False, **options)
+def greedy(max_tokens: int, kind: str = "DELTA", **options: Any) -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    output_kind = RequestOutputKind[kind]
+    return SamplingParams(temperature=0, max_tokens=max_tokens, output_kind=output_kind, detokenize=False, **options)
 
 
-async def add(llm: AsyncLLM, name: str, params: SamplingParams, prompt: list[int] = PROMPT) -> tuple[str, Collector]:
+def process(llm: "AsyncLLM", name: str, params: "SamplingParams", prompt: list[int], tasks: Any) -> Any:
+    from vllm.inputs.engine import tokens_input
+
+    return llm.input_processor.process_inputs(name, tokens_input(list(prompt)), params, supported_tasks=tasks)
+
+
+async def add(
+    llm: "AsyncLLM", name: str, params: "SamplingParams", prompt: list[int] = PROMPT
+) -> tuple[str, Collector]:
     """As the adapter does it; returns vLLM's internal id."""
-    tasks = await llm.get_supported_tasks()
-    request = llm.input_processor.process_inputs(name, tokens_input(list(prompt)), params, supported_tasks=tasks)
+    request = process(llm, name, params, prompt, await llm.get_supported_tasks())
     llm.input_processor.assign_request_id(request)
-    llm._run_output_handler()  # type: ignore[no-untyped-call]
+    llm._run_output_handler()
     collector = Collector()
     await llm._add_request(request, None, None, 0, collector)  # type: ignore[arg-type]
     return request.request_id, collector
@@ -64,12 +74,19 @@ async def finished(*collectors: Collector) -> None:
     await until(lambda: all(c.finished for c in collectors), "the requests have finished", DEADLINE_S)
 
 
-def test_the_pinned_version_is_installed() -> None:
+def test_the_pinned_version_is_installed(live: LiveServer) -> None:
+    import vllm
+
+    from server.engine.vllm_engine import VLLM_VERSION
+
     assert VLLM_VERSION == "0.32.0"
     assert vllm.__version__.split("+")[0] == VLLM_VERSION
 
 
-def test_the_methods_we_call_have_the_parameters_we_pass() -> None:
+def test_the_methods_we_call_have_the_parameters_we_pass(live: LiveServer) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+
     assert list(inspect.signature(AsyncLLM._add_request).parameters)[1:] == [
         "request",
         "prompt",
@@ -88,7 +105,7 @@ def test_joined_deltas_equal_the_final_output(live: LiveServer) -> None:
     async def both() -> tuple[Collector, Collector]:
         _, deltas = await add(live.llm, "deltas", greedy(24, ignore_eos=True))
         await finished(deltas)
-        _, final = await add(live.llm, "final", greedy(24, RequestOutputKind.FINAL_ONLY, ignore_eos=True))
+        _, final = await add(live.llm, "final", greedy(24, "FINAL_ONLY", ignore_eos=True))
         await finished(final)
         return deltas, final
 
@@ -113,8 +130,7 @@ def test_a_stop_token_is_the_last_id_and_its_reason_is_stop(live: LiveServer) ->
 
 def test_process_inputs_sets_the_end_of_sequence_tokens(live: LiveServer) -> None:
     async def processed() -> Any:
-        tasks = await live.llm.get_supported_tasks()
-        return live.llm.input_processor.process_inputs("eos", tokens_input(PROMPT), greedy(4), supported_tasks=tasks)
+        return process(live.llm, "eos", greedy(4), PROMPT, await live.llm.get_supported_tasks())
 
     params = live.run(processed()).sampling_params
     assert params.eos_token_id == 2
@@ -138,11 +154,11 @@ def test_equal_external_ids_are_two_requests(live: LiveServer) -> None:
 
 def test_an_abort_frees_the_cache_and_unknown_ids_are_harmless(live: LiveServer) -> None:
     async def aborted() -> float:
-        await live.llm.abort(["never-heard-of", "never-heard-of"], internal=True)
+        await live.llm.abort(["never-heard-of"], internal=True)
         name, collector = await add(live.llm, "cache", greedy(1500, ignore_eos=True), PROMPT * 50)
         await until(lambda: bool(collector.ids), "it generates", DEADLINE_S)
         used = vllm_gauge("vllm:kv_cache_usage_perc")
-        await live.llm.abort([name, name, "never-heard-of"], internal=True)
+        await live.llm.abort([name, "never-heard-of"], internal=True)
         await live.llm.abort([name], internal=True)
         await until(lambda: vllm_gauge("vllm:kv_cache_usage_perc") == 0, "the cache is free")
         return used
@@ -158,10 +174,7 @@ def test_an_abort_before_the_add_is_harmless(live: LiveServer) -> None:
 
 
 async def _abort_at_once(live: LiveServer) -> Any:
-    from sampling.params import SamplingParams as Ours
-    from tests.integration.live import submit
-
-    sequence = submit(live.engine, "at-once", PROMPT, Ours(max_tokens=1000))
+    sequence = submit(live.engine, "at-once", PROMPT, OurParams(max_tokens=1000))
     assert sequence.handle is not None
     sequence.handle.abort()
     await asyncio.sleep(0.5)
@@ -218,10 +231,19 @@ def test_generation_defaults_come_from_the_models_folder(live: LiveServer) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [{"logit_bias": {10**6: 1.0}}, {"stop_token_ids": [10**6]}], ids=["logit_bias", "stop_token_ids"]
+    "options", [{"logit_bias": {10**6: 1.0}}, {"stop_token_ids": (10**6,)}], ids=lambda o: next(iter(o))
 )
-def test_vllm_refuses_what_would_kill_it_with_a_value_error(live: LiveServer, options: dict[str, Any]) -> None:
+def test_what_vllm_refuses_is_the_requests_fault(live: LiveServer, options: dict[str, Any]) -> None:
     """Our own checks come first; this is what stands behind them."""
-    with pytest.raises(ValueError, match=r"out-of-vocab"):
-        live.run(add(live.llm, "refused", greedy(2, **options)))
+    sequence = live.run(generate(live.engine, "refused", PROMPT, OurParams(max_tokens=2, **options)))
+    (delta,) = sequence.deltas
+    assert isinstance(delta.error, InvalidRequest)
+    assert live.unfinished == 0
+
+
+def test_what_vllm_has_no_room_for_is_an_overload(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live.llm.scheduler_config, "max_num_queued_reqs", 0)
+    sequence = live.run(generate(live.engine, "too-many", PROMPT, OurParams(max_tokens=2)))
+    (delta,) = sequence.deltas
+    assert isinstance(delta.error, Overloaded)
     assert live.unfinished == 0

@@ -7,7 +7,7 @@ from server.engine.guard import push
 from server.engine.protocol import ModelInfo, OnStep
 from server.errors import ServeError
 from server.request import EngineRequest, FinishReason, TokenDelta
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S
 
 
 class FakeSequence:
@@ -29,13 +29,14 @@ class FakeSequence:
         finish: FinishReason | None = None,
         error: ServeError | None = None,
         stop_token: bool = False,
+        scheduled_ns: int = 0,
         sampled_ns: int = 0,
         received_ns: int = 0,
     ) -> None:
         sampled_ns = sampled_ns or monotonic_ns()
-        delta = TokenDelta(
-            token_ids, finish, error, stop_token, self._scheduled_ns, sampled_ns, received_ns or monotonic_ns()
-        )
+        scheduled_ns = scheduled_ns or self._scheduled_ns
+        received_ns = received_ns or monotonic_ns()
+        delta = TokenDelta(token_ids, finish, error, stop_token, scheduled_ns, sampled_ns, received_ns)
         push(self._on_step, delta, self.abort)
 
     def say(self, text: str, finish: FinishReason | None = None) -> None:
@@ -59,6 +60,7 @@ class FakeEngine:
         self.alive = False
         self.closed = False
         self.sequences: list[FakeSequence] = []
+        self._submitted = asyncio.Event()
 
     @property
     def model(self) -> ModelInfo:
@@ -78,6 +80,7 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         self.sequences.append(FakeSequence(request, on_step, self._model))
+        self._submitted.set()
         return self.sequences[-1]
 
     async def close(self) -> None:
@@ -85,5 +88,8 @@ class FakeEngine:
 
     async def sequence(self, index: int = 0) -> FakeSequence:
         """The sequence submitted at place `index`, once it is there."""
-        await until(lambda: len(self.sequences) > index)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.sequences) <= index:
+                self._submitted.clear()
+                await self._submitted.wait()
         return self.sequences[index]

@@ -68,9 +68,13 @@ class Client:
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.setblocking(False)
-        async with asyncio.timeout(DEADLINE_S):
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-            reader, writer = await asyncio.open_connection(sock=sock, limit=receive_buffer or 2**16)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+                reader, writer = await asyncio.open_connection(sock=sock, limit=receive_buffer or 2**16)
+        except BaseException:
+            sock.close()
+            raise
         return cls(reader, writer)
 
     def write(self, data: bytes) -> None:
