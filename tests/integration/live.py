@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import structlog
 import uvicorn
 import uvloop
 from prometheus_client import REGISTRY
@@ -113,8 +115,9 @@ class LiveServer:
 
 @contextmanager
 def live_server() -> Iterator[LiveServer]:
-    """Loads the engine and restores the process afterwards, whose environment and garbage collector it changes."""
+    """Loads the engine. Afterwards the process has its own environment, logging and garbage collection back."""
     environment = dict(os.environ)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     server = LiveServer()
     try:
         with warnings.catch_warnings():
@@ -123,6 +126,7 @@ def live_server() -> Iterator[LiveServer]:
         yield server
     finally:
         server.stop()
+        structlog.reset_defaults()
         gc.unfreeze()
         os.environ.clear()
         os.environ.update(environment)

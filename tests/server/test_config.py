@@ -164,7 +164,7 @@ def test_variables_that_are_no_settings_stay_what_they_are(monkeypatch: pytest.M
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load().http.port = 1
+        load().http.port = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)

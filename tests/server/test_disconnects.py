@@ -1,6 +1,7 @@
 """A client that goes away costs the engine no further token, at whatever moment it goes."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -110,13 +111,11 @@ async def test_a_client_gone_while_queued_in_the_engine(scripted: MakeScripted, 
 async def test_many_clients_gone_at_once(scripted: MakeScripted) -> None:
     engine: ScriptedEngine = scripted(step_ms=2, max_model_len=8192)
     async with listening(engine) as live:
-        clients = [live.client() for _ in range(20)]
-        opened = [await client.__aenter__() for client in clients]
-        for number, client in enumerate(opened):
-            client.post(CHAT, chat(stream=bool(number % 2), max_tokens=4000))
-        await until(lambda: engine.in_flight == 20)
-        for client in clients:
-            await client.__aexit__(None, None, None)
+        async with AsyncExitStack() as clients:
+            for number in range(20):
+                client = await clients.enter_async_context(live.client())
+                client.post(CHAT, chat(stream=bool(number % 2), max_tokens=4000))
+            await until(lambda: engine.in_flight == 20)
         await until(lambda: engine.in_flight == 0, WITHIN_S)
         await until(lambda: live.idle, WITHIN_S)
         assert {record["outcome"] for record in await live.records()} == {"client_gone"}

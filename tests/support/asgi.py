@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic_ns
 from typing import Any, Self
@@ -56,9 +56,9 @@ class Exchange:
         self.complete = False
         self._chunks = list(chunks)
         self._gone = asyncio.Event()
-        self._task = asyncio.create_task(app(scope, self._receive, self._send))  # type: ignore[arg-type]
+        self._task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, None, Self]:
         return self._finish().__await__()
 
     async def _finish(self) -> Self:
@@ -161,7 +161,7 @@ async def lifespan(app: ASGIApp) -> AsyncIterator[None]:
     requests: asyncio.Queue[Message] = asyncio.Queue()
     answers: asyncio.Queue[Message] = asyncio.Queue()
     scope: dict[str, Any] = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
-    task = asyncio.create_task(app(scope, requests.get, answers.put))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(app(scope, requests.get, answers.put))
     try:
         for phase in ("startup", "shutdown"):
             requests.put_nowait({"type": f"lifespan.{phase}"})

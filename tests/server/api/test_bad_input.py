@@ -1,7 +1,6 @@
 """What bad input gets: a 4xx in OpenAI's envelope that names the parameter, and nothing reaches the engine."""
 
 import json
-from time import thread_time
 from typing import Any
 
 import pytest
@@ -79,49 +78,57 @@ async def test_numbers_that_are_none(site: Served[FakeEngine], path: str, number
     assert (await refused(site, path, body))["param"] in (field, None)  # None: not JSON at all
 
 
-WRONG_FIELDS: list[tuple[str, Any]] = [
-    *[("temperature", value) for value in (-0.1, 2.1, 1e308, "1", True, [1], {})],
-    *[("top_p", value) for value in (0, -1, 1.1, "0.5")],
-    *[("top_k", value) for value in (-2, 1.0, 1.5, "3", 2**63, 10**400)],
-    *[("min_p", value) for value in (-0.1, 1.1)],
-    *[("n", value) for value in (0, -1, 129, 2**63, 1.0, "3", True)],
-    *[("max_tokens", value) for value in (0, -1, 2**63, 10**400, 1.0, "3", True)],
-    *[("min_tokens", value) for value in (-1, 2**63, 1.0, "3")],
-    *[("seed", value) for value in (2**63, -(2**63) - 1, 1.0, "3", True)],
-    *[("presence_penalty", value) for value in (-2.1, 2.1, "0")],
-    *[("frequency_penalty", value) for value in (-2.1, 2.1)],
-    *[("repetition_penalty", value) for value in (0, -1, 10.1)],
-    *[("logit_bias", value) for value in ([], "x", {"a": 1}, {"-1": 1}, {"1.0": 1}, {"": 1}, {"٣": 1}, {"1e3": 1})],
-    *[("logit_bias", value) for value in ({"49152": 1}, {str(10**30): 1}, {str(i): 0 for i in range(1025)})],
-    *[("stop", value) for value in ("", [""], ["x"] * 17, 1, [1], {}, ["x", None], [["x"]])],
-    *[("stop_token_ids", value) for value in ([-1], [49152], [2**31], [1.0], ["1"], [True], 1, "1", [1] * 129)],
-    *[("stream", value) for value in ("true", 1, [])],
-    *[("stream_options", value) for value in (True, [], "x")],
-    *[("ignore_eos", value) for value in ("true", 1)],
-    *[("include_timings", value) for value in ("true", 1)],
-    *[("user", value) for value in (1, [], "x" * 1025)],
-    *[("model", value) for value in (1, None, [], "", "x" * 1025)],
-]
+WRONG: dict[str, list[Any]] = {
+    "temperature": [-0.1, 2.1, 1e308, "1", True, [1], {}],
+    "top_p": [0, -1, 1.1, "0.5"],
+    "top_k": [-2, 1.0, 1.5, "3", 2**63, 10**400],
+    "min_p": [-0.1, 1.1],
+    "n": [0, -1, 129, 2**63, 1.0, "3", True],
+    "max_tokens": [0, -1, 2**63, 10**400, 1.0, "3", True],
+    "min_tokens": [-1, 2**63, 1.0, "3"],
+    "seed": [2**63, -(2**63) - 1, 1.0, "3", True],
+    "presence_penalty": [-2.1, 2.1, "0"],
+    "frequency_penalty": [-2.1, 2.1],
+    "repetition_penalty": [0, -1, 10.1],
+    "logit_bias": [
+        [],
+        "x",
+        {"a": 1},
+        {"-1": 1},
+        {"1.0": 1},
+        {"": 1},
+        {"٣": 1},
+        {"1e3": 1},
+        {"49152": 1},
+        {str(10**30): 1},
+        {str(i): 0 for i in range(1025)},
+    ],
+    "stop": ["", [""], ["x"] * 17, 1, [1], {}, ["x", None], [["x"]]],
+    "stop_token_ids": [[-1], [49152], [2**31], [1.0], ["1"], [True], 1, "1", [1] * 129],
+    "stream": ["true", 1, []],
+    "stream_options": [True, [], "x"],
+    "ignore_eos": ["true", 1],
+    "include_timings": ["true", 1],
+    "user": [1, [], "x" * 1025],
+    "model": [1, None, [], "", "x" * 1025],
+}
 
 
 @BOTH
-@pytest.mark.parametrize(("field", "value"), WRONG_FIELDS, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(field, value) for field in WRONG for value in WRONG[field]],
+    ids=lambda value: repr(value)[:30],
+)
 async def test_a_wrong_value_is_named(site: Served[FakeEngine], path: str, field: str, value: Any) -> None:
     error = await refused(site, path, payload(path, **{field: value}))
     assert str(error["param"]).split(".")[0] == field
     assert len(error["message"]) < 1000
 
 
-@pytest.mark.parametrize(
-    ("value", "param"),
-    [
-        (-101, "logit_bias.7"),
-        (101, "logit_bias.7"),
-        ("x", "logit_bias.7"),
-    ],
-)
-async def test_a_wrong_bias_is_named_with_its_token(site: Served[FakeEngine], value: Any, param: str) -> None:
-    assert (await refused(site, CHAT, chat(logit_bias={"7": value})))["param"] == param
+@pytest.mark.parametrize("value", [-101, 101, "x", None])
+async def test_a_wrong_bias_is_named_with_its_token(site: Served[FakeEngine], value: Any) -> None:
+    assert (await refused(site, CHAT, chat(logit_bias={"7": value})))["param"] == "logit_bias.7"
 
 
 @pytest.mark.parametrize(
@@ -256,31 +263,6 @@ async def test_a_body_over_the_limit(site: Served[FakeEngine], path: str, extra:
         assert (await refused(site, path, body.ljust(limit)))["param"] == "temperature"
     else:
         assert (await refused(site, path, b" " * (limit + extra), status=413))["code"] == "request_too_large"
-
-
-WIDE: dict[str, tuple[str, bytes]] = {
-    "negative ids": (COMPLETIONS, b'{"model":"m","prompt":[' + b",".join([b"-1"] * 1_000_000) + b"]}"),
-    "empty texts": (COMPLETIONS, b'{"model":"m","prompt":[' + b",".join([b'""'] * 1_000_000) + b"]}"),
-    "empty lists": (COMPLETIONS, b'{"model":"m","prompt":[' + b",".join([b"[]"] * 300_000) + b"]}"),
-    "a prompt of negative ids": (COMPLETIONS, b'{"model":"m","prompt":[[' + b",".join([b"-1"] * 1_000_000) + b"]]}"),
-    "messages": (CHAT, b'{"model":"m","messages":[' + b",".join([b"1"] * 1_000_000) + b"]}"),
-    "parts": (CHAT, b'{"model":"m","messages":[{"role":"user","content":[' + b",".join([b"{}"] * 1_000_000) + b"]}]}"),
-    "stops": (CHAT, b'{"model":"m","messages":[],"stop":[' + b",".join([b"1"] * 1_000_000) + b"]}"),
-    "biases": (
-        CHAT,
-        b'{"model":"m","messages":[],"logit_bias":{' + b",".join(b'"%d":"x"' % i for i in range(300_000)) + b"}}",
-    ),
-    "tokens": ("/detokenize", b'{"tokens":[' + b",".join([b"-1"] * 1_000_000) + b"]}"),
-}
-
-
-@pytest.mark.parametrize("case", WIDE)
-async def test_a_body_of_a_million_mistakes_does_not_hold_up_the_others(site: Served[FakeEngine], case: str) -> None:
-    path, body = WIDE[case]
-    begun = thread_time()
-    answer = await site.post(path, body)
-    assert answer.status == 400
-    assert thread_time() - begun < 2.5
 
 
 async def test_of_a_key_given_twice_the_last_counts(site: Served[FakeEngine]) -> None:

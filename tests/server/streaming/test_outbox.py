@@ -217,7 +217,7 @@ async def test_a_stalled_reader_is_sent_no_empty_lines_on_top() -> None:
 async def test_however_the_reader_falters_every_byte_arrives_in_order(steps: list[str]) -> None:
     box, _ = outbox(limit=10**6)
     reader = Reader()
-    sent = []
+    sent: list[bytes] = []
     async with running(box, reader):
         for step in steps:
             match step:
