@@ -93,7 +93,7 @@ async def create_chat_completion(request: Request) -> Response:
     )
     clock.lap(Stage.TOKENIZE)
     generation = GenerationRequest(
-        ledger_of(request).id, "chat", [prompt], params, n=chat.n, streamed=bool(chat.stream)
+        ledger_of(request).id, "chat", [prompt], params, n=chat.choices, streamed=bool(chat.stream)
     )
     shape = ChatShape(generation.id, model.name, include_usage=chat.include_usage)
     return await generate(request, generation, shape, timings=chat.include_timings)

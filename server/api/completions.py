@@ -83,12 +83,12 @@ async def create_completion(request: Request) -> Response:
     check_model(completion.model, model)
     clock.lap(Stage.VALIDATE)
     prompts = await site.tokenizers.run(len(raw), lambda: completion.prompts(model))
-    if len(prompts) * completion.n > MAX_CHOICES:
+    if len(prompts) * completion.choices > MAX_CHOICES:
         raise InvalidRequest(f"n: at most {MAX_CHOICES} choices over all prompts.", param="n")
     params = sampling_params(completion, model, prompts, max_tokens=completion.max_tokens, prompt_name="prompt")
     clock.lap(Stage.TOKENIZE)
     generation = GenerationRequest(
-        ledger_of(request).id, "completions", prompts, params, n=completion.n, streamed=bool(completion.stream)
+        ledger_of(request).id, "completions", prompts, params, n=completion.choices, streamed=bool(completion.stream)
     )
     shape = CompletionShape(generation.id, model.name, include_usage=completion.include_usage)
     return await generate(request, generation, shape, timings=completion.include_timings)

@@ -39,9 +39,9 @@ class SamplingFields(WireModel):
     """Ranges are checked here, sizes of the vocabulary and the context where the model is known."""
 
     model: str = Field(min_length=1, max_length=1024)
-    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    n: int | None = Field(default=1, ge=1, le=MAX_CHOICES)
     max_tokens: int | None = Field(default=None, ge=1, lt=_INT64)
-    min_tokens: int = Field(default=0, ge=0, lt=_INT64)
+    min_tokens: int | None = Field(default=0, ge=0, lt=_INT64)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, lt=_INT64)
@@ -54,12 +54,17 @@ class SamplingFields(WireModel):
     stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOPS)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_STOP_TOKEN_IDS)] | None = None
     include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
+    ignore_eos: bool | None = False
     skip_special_tokens: bool = True
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     user: str | None = Field(default=None, max_length=1024)
     include_timings: bool = False
+
+    @property
+    def choices(self) -> int:
+        """Per prompt."""
+        return self.n or 1
 
     @property
     def include_usage(self) -> bool:
@@ -106,12 +111,13 @@ def sampling_params(
         max_tokens = min(model.default_sampling.get("max_tokens", room), room)
     if max_tokens > room:
         raise ContextLengthExceeded(model.max_model_len, longest, max_tokens, max_tokens_name)
-    if fields.min_tokens > max_tokens:
+    min_tokens = fields.min_tokens or 0
+    if min_tokens > max_tokens:
         raise InvalidRequest("min_tokens is larger than max_tokens.", param="min_tokens")
     default = model.default_sampling.get
     return SamplingParams(
         max_tokens=max_tokens,
-        min_tokens=fields.min_tokens,
+        min_tokens=min_tokens,
         temperature=_given(fields.temperature, default("temperature")),
         top_p=_given(fields.top_p, default("top_p")),
         top_k=_top_k(_given(fields.top_k, default("top_k")), model.vocab_size),
@@ -124,7 +130,7 @@ def sampling_params(
         stop=fields.stops,
         stop_token_ids=_token_ids(fields.stop_token_ids or (), model.vocab_size, "stop_token_ids"),
         include_stop=fields.include_stop_str_in_output,
-        ignore_eos=fields.ignore_eos,
+        ignore_eos=bool(fields.ignore_eos),
         skip_special_tokens=fields.skip_special_tokens,
     )
 

@@ -99,9 +99,11 @@ class Stream:
         if isinstance(error, ClientGone):
             self._end(RequestState.CANCELLED)
             return
-        if self._encoder is not None and (self.headers_left or self.has_output):
-            self._put_error(self._encoder, error)
-        self._end(RequestState.FAILED)
+        try:
+            if self._encoder is not None and (self.headers_left or self.has_output):
+                self._put_error(self._encoder, error)
+        finally:
+            self._end(RequestState.FAILED)
 
     def cancel(self) -> None:
         """The client went away."""
