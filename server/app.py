@@ -123,4 +123,5 @@ async def _load(services: Services, on_failed: Callable[[], None] | None) -> Non
     gc.collect()
     gc.freeze()  # what exists now stays: collections needn't walk it again
     services.ready = True
-    _log.info("ready", model=services.engine.model.name, max_model_len=services.engine.model.max_model_len)
+    model, http = services.engine.model, services.settings.http
+    _log.info("ready", model=model.name, max_model_len=model.max_model_len, url=f"http://{http.host}:{http.port}/v1")
