@@ -65,7 +65,9 @@ class EngineSettings(Section):
     model: str = Field(default="smollm2-135m", description="a known name, a local folder or a Hugging Face id")
     served_name: str | None = Field(default=None, description="the name clients use; default: the model's")
     args: dict[str, Any] = Field(default_factory=dict, description="AsyncEngineArgs, by vLLM's names")
-    env: dict[str, str] = Field(default_factory=dict, description="environment of vLLM, unless already set")
+    env: dict[str, str] = Field(
+        default_factory=dict, description="environment of vLLM, unless already set; not through STREAMGAUGE_"
+    )
     scripted: ScriptedSettings = ScriptedSettings()
 
 

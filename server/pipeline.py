@@ -73,7 +73,7 @@ class Pipeline:
 
 def step(stream: Stream, choice: Choice, delta: TokenDelta) -> None:
     """One engine step's tokens of one choice, all the way to the socket. Never awaits."""
-    if stream.state.ended or choice.finish_reason is not None:
+    if stream.finished.is_set() or choice.finish_reason is not None:
         return
     if delta.error is not None:
         stream.fail(delta.error)

@@ -62,7 +62,6 @@ class GenerationRequest:
     """
 
     id: str
-    endpoint: str
     prompts: Sequence[Sequence[int]]
     params: SamplingParams
     n: int = 1
@@ -100,4 +99,3 @@ class TokenDelta:
     scheduled_ns: int = 0
     sampled_ns: int = 0
     received_ns: int = 0
-    cached_tokens: int = 0

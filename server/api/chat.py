@@ -33,7 +33,6 @@ class Message(WireModel):
     content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: str | None = None
     tool_calls: list[Any] | None = None
-    tool_call_id: str | None = None
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates know it: text parts joined, OpenAI's `developer` under its older name."""
@@ -92,9 +91,7 @@ async def create_chat_completion(request: Request) -> Response:
         chat, model, [prompt], max_tokens=getattr(chat, given), max_tokens_name=given, prompt_name="messages"
     )
     clock.lap(Stage.TOKENIZE)
-    generation = GenerationRequest(
-        ledger_of(request).id, "chat", [prompt], params, n=chat.choices, streamed=bool(chat.stream)
-    )
+    generation = GenerationRequest(ledger_of(request).id, [prompt], params, n=chat.choices, streamed=bool(chat.stream))
     shape = ChatShape(generation.id, model.name, include_usage=chat.include_usage)
     return await generate(request, generation, shape, timings=chat.include_timings)
 

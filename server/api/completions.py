@@ -88,7 +88,7 @@ async def create_completion(request: Request) -> Response:
     params = sampling_params(completion, model, prompts, max_tokens=completion.max_tokens, prompt_name="prompt")
     clock.lap(Stage.TOKENIZE)
     generation = GenerationRequest(
-        ledger_of(request).id, "completions", prompts, params, n=completion.choices, streamed=bool(completion.stream)
+        ledger_of(request).id, prompts, params, n=completion.choices, streamed=bool(completion.stream)
     )
     shape = CompletionShape(generation.id, model.name, include_usage=completion.include_usage)
     return await generate(request, generation, shape, timings=completion.include_timings)

@@ -30,7 +30,9 @@ class DetokenizeRequest(WireModel):
 
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
-    return {"object": "list", "data": [_card(services(request))]}
+    site = services(request)
+    site.check_ready()
+    return {"object": "list", "data": [_card(site)]}
 
 
 @router.get("/v1/models/{name:path}")
@@ -77,7 +79,6 @@ async def detokenize(request: Request) -> dict[str, Any]:
 
 
 def _card(site: Services) -> dict[str, Any]:
-    site.check_ready()
     model = site.engine.model
     return {
         "id": model.name,

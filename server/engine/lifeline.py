@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-ENVIRONMENT = "STREAMGAUGE_LIFELINE"
+from sampling.vllm_plugin import LIFELINE
 
 
 class Lifeline:
@@ -23,7 +23,7 @@ class Lifeline:
         path = self.folder / "lifeline"
         os.mkfifo(path, 0o600)
         self._fd = os.open(path, os.O_RDWR)  # O_RDWR: opening must not wait for a reader
-        os.environ[ENVIRONMENT] = str(path)
+        os.environ[LIFELINE] = str(path)
 
     def close(self) -> None:
         """Let go: processes still reading end."""

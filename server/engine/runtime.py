@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -66,8 +67,9 @@ def _libraries_to_preload(loaded: str, folders: Sequence[Path], venv_lib: Path) 
     return [str(library) for library in libraries if not set(str(library)) & {":", " "}]
 
 
-def detect_device(command: Sequence[str] = ("nvidia-smi",)) -> Literal["cpu", "gpu"]:
-    """`gpu` where an NVIDIA driver answers, as `make setup` decides which vLLM to install."""
+@cache
+def detect_device(command: tuple[str, ...] = ("nvidia-smi",)) -> Literal["cpu", "gpu"]:
+    """`gpu` where an NVIDIA driver answers, as `make setup` decides which vLLM to install; asked once per process."""
     try:
         answer = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

@@ -162,7 +162,6 @@ class Sink:
             received_ns=self._clock.received_ns,
             scheduled_ns=int(stats.scheduled_ts * 1e9) if stats is not None else 0,
             sampled_ns=int(stats.last_token_ts * 1e9) if stats is not None else 0,
-            cached_tokens=output.num_cached_tokens or 0,
         )
         match completion.finish_reason:
             case None:

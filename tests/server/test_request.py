@@ -23,7 +23,7 @@ def test_only_ends_have_ended() -> None:
 
 
 def request_of(seed: int | None, n: int = 3) -> GenerationRequest:
-    return GenerationRequest("req-1", "chat", [[1], [2, 3]], SamplingParams(max_tokens=5, seed=seed), n=n)
+    return GenerationRequest("req-1", [[1], [2, 3]], SamplingParams(max_tokens=5, seed=seed), n=n)
 
 
 def test_choices_are_numbered_prompt_by_prompt() -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from sampling.vllm_plugin import LIFELINE, register
-from server.engine.lifeline import ENVIRONMENT, Lifeline
+from server.engine.lifeline import Lifeline
 
 DEADLINE_S = 20
 
@@ -52,11 +52,11 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lifeline(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lifeline]:
-    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    monkeypatch.delenv(LIFELINE, raising=False)
     lifeline = Lifeline()
     yield lifeline
     lifeline.close()
-    os.environ.pop(ENVIRONMENT, None)
+    os.environ.pop(LIFELINE, None)
 
 
 def wait_for_end(process: psutil.Process) -> None:
@@ -81,12 +81,8 @@ def test_engine_processes_end_when_the_server_is_killed(script: Path) -> None:
     assert not Path(folder).exists()
 
 
-def test_the_name_of_the_variable_is_the_same_on_both_sides() -> None:
-    assert ENVIRONMENT == LIFELINE
-
-
 def test_the_pipe_is_for_us_alone_and_goes_with_us(lifeline: Lifeline) -> None:
-    path = Path(os.environ[ENVIRONMENT])
+    path = Path(os.environ[LIFELINE])
     assert stat.S_ISFIFO(path.stat().st_mode)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -101,6 +97,6 @@ def test_in_a_process_that_is_nobodys_engine_the_plugin_does_nothing(
     group = os.getpgid(0)
     register()  # the server's own process: it has no parent that started it as an engine
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
-    monkeypatch.delenv(ENVIRONMENT)
+    monkeypatch.delenv(LIFELINE)
     register()  # an engine of another server
     assert os.getpgid(0) == group

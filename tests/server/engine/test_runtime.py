@@ -96,12 +96,12 @@ def test_system_folders_follow_the_machine() -> None:
 
 
 def test_a_driver_that_answers_means_gpu() -> None:
-    assert detect_device([sys.executable, "-c", ""]) == "gpu"
+    assert detect_device((sys.executable, "-c", "")) == "gpu"
 
 
 def test_a_driver_that_fails_means_cpu() -> None:
-    assert detect_device([sys.executable, "-c", "raise SystemExit(9)"]) == "cpu"
+    assert detect_device((sys.executable, "-c", "raise SystemExit(9)")) == "cpu"
 
 
 def test_no_driver_means_cpu(tmp_path: Path) -> None:
-    assert detect_device([str(tmp_path / "nvidia-smi")]) == "cpu"
+    assert detect_device((str(tmp_path / "nvidia-smi"),)) == "cpu"
