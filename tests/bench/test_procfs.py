@@ -1,17 +1,23 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from bench.procfs import CpuTime, alive, descendants, machine, process_cpu, tree_cpu
 
+GONE = 2**22 + 1
+"""Above any pid_max: no process has it, so that only the files tell of it."""
+
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """Process 1 with two threads and a child 2, which has a child 3."""
-    for pid, task, cpu, children in [(1, 1, "100 10 5", "2 "), (1, 11, "30 3 1", ""), (2, 2, "7 1 1", "3 ")]:
+    """A process with two threads and a child, which has a child that is gone already."""
+    tree = [(GONE, 1, "100 10 5", f"{GONE + 1} "), (GONE, 11, "30 3 1", ""), (GONE + 1, 2, "7 1 1", f"{GONE + 2} ")]
+    for pid, task, cpu, children in tree:
         folder = tmp_path / str(pid) / "task" / str(task)
         folder.mkdir(parents=True)
         (folder / "schedstat").write_text(cpu + "\n")
@@ -19,25 +25,40 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_cpu_time_of_a_process_is_that_of_all_its_threads(proc: Path) -> None:
-    assert process_cpu(1, proc) == CpuTime(130, 13)
+def test_the_waiting_time_of_a_process_is_that_of_all_its_threads(proc: Path) -> None:
+    assert process_cpu(GONE, proc) == CpuTime(0, 13)
 
 
-def test_the_cpu_time_of_a_tree_includes_its_descendants(proc: Path) -> None:
-    assert tree_cpu(1, proc) == CpuTime(137, 14)
-    # 3 is gone already.
-    assert descendants(1, proc) == [2, 3]
+def test_the_time_of_a_tree_includes_its_descendants(proc: Path) -> None:
+    assert tree_cpu(GONE, proc) == CpuTime(0, 14)
+    assert descendants(GONE, proc) == [GONE + 1, GONE + 2]
 
 
 def test_a_process_that_is_gone_has_used_nothing(proc: Path) -> None:
-    assert process_cpu(99, proc) == CpuTime()
-    assert not alive(99, proc)
+    assert process_cpu(GONE + 9, proc) == CpuTime()
+    assert not alive(GONE + 9, proc)
+
+
+def test_the_cpu_time_of_a_thread_that_has_ended_still_counts() -> None:
+    # A sum over the living threads fell when one ended, and a comparison reported negative CPU time per token.
+    used = 0
+
+    def work() -> None:
+        nonlocal used
+        sum(range(5_000_000))
+        used = time.thread_time_ns()
+
+    worker = threading.Thread(target=work)
+    before = process_cpu(os.getpid()).run_ns
+    worker.start()
+    worker.join()
+    assert process_cpu(os.getpid()).run_ns - before >= used > 0
 
 
 @pytest.mark.parametrize(("stat", "expected"), [("1 (a) b (c) S 0 1", True), ("1 (python) Z 0 1", False)])
 def test_a_zombie_is_not_alive(proc: Path, stat: str, expected: bool) -> None:
-    (proc / "1" / "stat").write_text(stat)
-    assert alive(1, proc) is expected
+    (proc / str(GONE) / "stat").write_text(stat)
+    assert alive(GONE, proc) is expected
 
 
 def test_cpu_times_are_added_and_subtracted_by_part() -> None:
