@@ -62,6 +62,14 @@ class Detokenizer:
         return self._text.held
 
 
+def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
+    """What a token adds to a text, special ones too; where a decoder looks at neighbours, as if it stood alone."""
+    pieces = _pieces(tokenizer, False)
+    if pieces is None:
+        return str(tokenizer.decode([token_id], skip_special_tokens=False)).encode()
+    return pieces.join((token_id,))
+
+
 # ---- decoders that only join bytes
 
 

@@ -2,6 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+StructuredKind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
+
+
+@dataclass(frozen=True, slots=True)
+class Structured:
+    """What the output must conform to: `json` and `structural_tag` as JSON text, choices as a tuple."""
+
+    kind: StructuredKind
+    value: str | tuple[str, ...] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,7 +20,8 @@ class SamplingParams:
     """Checked values; `None` means "the model's or the engine's default".
 
     `max_tokens` and `min_tokens` count output tokens; `logit_bias` maps token id → added logit;
-    `stop` strings are matched by us, `stop_token_ids` by the engine.
+    `stop` strings are matched by us, `stop_token_ids` by the engine. `logprobs` and `prompt_logprobs` are how many
+    alternatives to report for each sampled or prompt token; 0 reports that token alone.
     """
 
     max_tokens: int
@@ -28,3 +40,6 @@ class SamplingParams:
     include_stop: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    structured: Structured | None = None
