@@ -5,9 +5,14 @@ ServeError                        status  type                    code
 │   ├── ContextLengthExceeded     400     invalid_request_error   context_length_exceeded
 │   ├── ModelNotFound             404     invalid_request_error   model_not_found
 │   ├── RouteNotFound             404     invalid_request_error   not_found
+│   ├── ResponseNotFound          404     invalid_request_error   response_not_found
+│   ├── PositionEvicted           410     invalid_request_error   position_evicted
 │   ├── MethodNotAllowed          405     invalid_request_error   method_not_allowed
-│   └── BodyTooLarge              413     invalid_request_error   request_too_large
+│   ├── BodyTooLarge              413     invalid_request_error   request_too_large
+│   └── UnsupportedMediaType      415     invalid_request_error   unsupported_media_type
+├── RunawayOutput                 422     invalid_request_error   runaway_output
 ├── ClientGone                    499     cancelled               client_gone
+├── ResponseCancelled             499     cancelled               response_cancelled
 ├── RequestTimeout                504     server_error            request_timeout
 ├── SlowReader                    408     server_error            slow_reader
 ├── Overloaded                    503     overloaded_error        server_overloaded
@@ -70,6 +75,23 @@ class RouteNotFound(InvalidRequest):
     default_message = "There is nothing at this path."
 
 
+class ResponseNotFound(InvalidRequest):
+    status = 404
+    code = "response_not_found"
+    default_message = "There is no such response; it may have expired, or was never stored."
+
+
+class PositionEvicted(InvalidRequest):
+    """A reader asks for events that are no longer kept."""
+
+    status = 410
+    code = "position_evicted"
+
+    def __init__(self, position: int, first: int) -> None:
+        super().__init__(f"Event {position} is no longer kept; the first that is has number {first}.")
+        self.position = position
+
+
 class MethodNotAllowed(InvalidRequest):
     status = 405
     code = "method_not_allowed"
@@ -82,6 +104,23 @@ class BodyTooLarge(InvalidRequest):
     default_message = "The request body is too large."
 
 
+class UnsupportedMediaType(InvalidRequest):
+    """A web page may send anything but JSON to any server without asking first; JSON its browser asks about."""
+
+    status = 415
+    code = "unsupported_media_type"
+    default_message = "A web page must send its request as application/json."
+
+
+class RunawayOutput(ServeError):
+    """Under a grammar a model may write blanks or digits for ever; trying again would end the same."""
+
+    status = 422
+    type = "invalid_request_error"
+    code = "runaway_output"
+    default_message = "The model wrote blanks or digits without end under this schema or grammar; the answer was cut."
+
+
 class ClientGone(ServeError):
     """The client closed its connection; nobody reads this."""
 
@@ -89,6 +128,15 @@ class ClientGone(ServeError):
     type = "cancelled"
     code = "client_gone"
     default_message = "The client closed the connection."
+
+
+class ResponseCancelled(ServeError):
+    """Somebody asked for the end of a response that runs in the background."""
+
+    status = 499
+    type = "cancelled"
+    code = "response_cancelled"
+    default_message = "The response was cancelled."
 
 
 class RequestTimeout(ServeError):

@@ -10,6 +10,8 @@
 import asyncio
 from functools import partial
 
+import structlog
+
 from server.admission.permits import Permits
 from server.engine.protocol import Engine
 from server.errors import InternalError, RequestTimeout, ServeError, ShuttingDown
@@ -17,6 +19,8 @@ from server.request import TokenDelta
 from server.stages import Stage
 from server.streaming.choice import Choice
 from server.streaming.stream import Stream
+
+_log = structlog.get_logger(__name__)
 
 
 class Pipeline:
@@ -46,7 +50,7 @@ class Pipeline:
                     await stream.finished.wait()
             finally:
                 for choice in stream.choices:
-                    choice.abort()
+                    choice.let_go()
 
     def fail_all(self, error: ServeError) -> None:
         """End every running stream with `error`."""
@@ -66,6 +70,9 @@ class Pipeline:
             stream.fail(error)
         except TimeoutError:
             stream.fail(RequestTimeout())
+        except Exception:
+            _log.exception("serve_failed", request=stream.request.id)
+            stream.fail(InternalError())
         except BaseException:
             stream.fail(InternalError())
             raise
@@ -78,17 +85,23 @@ def step(stream: Stream, choice: Choice, delta: TokenDelta) -> None:
     if delta.error is not None:
         stream.fail(delta.error)
         return
+    try:
+        _carry(stream, choice, delta)
+    except ServeError as error:  # the reader is too far behind, or the answer cannot go on
+        stream.fail(error)
+    except BaseException:  # whatever state the choice is in: the request must not stay open
+        stream.fail(InternalError())
+        raise
+
+
+def _carry(stream: Stream, choice: Choice, delta: TokenDelta) -> None:
     meter = stream.meter
     meter.arrive(delta)
     pieces = choice.detokenize(delta)
     meter.lap(Stage.DETOKENIZE)
-    text = choice.postprocess(pieces, delta)
+    parts = choice.postprocess(pieces, delta)
     meter.lap(Stage.POSTPROCESS)
-    events = stream.encode(choice, text)
+    events = stream.encode(choice, parts)
     meter.lap(Stage.ENCODE)
-    try:
-        stream.deliver(events)
-    except ServeError as error:  # the reader is too far behind
-        stream.fail(error)
-        return
-    stream.delivered(choice, text, meter.lap(Stage.SEND))
+    stream.deliver(events)
+    stream.delivered(choice, parts, meter.lap(Stage.SEND))

@@ -1,10 +1,12 @@
 """What travels through the pipeline: the request, its states, and the deltas that come back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
+from sampling.logprobs import TokenLogprob
 from sampling.params import SamplingParams
+from sampling.parts import Parser
 from server.errors import ServeError
 
 
@@ -47,11 +49,30 @@ _NEXT: dict[RequestState, frozenset[RequestState]] = {
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One sequence for the engine: a prompt in, sampled ids out. `id` is ours and unique."""
+    """One sequence for the engine: a prompt in, sampled ids out. `id` is ours and unique.
+
+    A lower `priority` goes first. Prompts share cached prefixes only with those of the same `cache_salt`.
+    """
 
     id: str
     prompt_token_ids: Sequence[int]
     params: SamplingParams
+    priority: int = 0
+    cache_salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How an answer's text is read: which parsers each choice gets, and whether it may call more than one tool."""
+
+    reasoning: Callable[[], Parser] | None = None
+    tools: Callable[[], Parser] | None = None
+    parallel_calls: bool = True
+    return_token_ids: bool = False
+    run_limit: int = 0  # characters of blanks or digits on end that a constrained answer may have; 0: any number
+
+
+PLAIN = Reading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +87,9 @@ class GenerationRequest:
     params: SamplingParams
     n: int = 1
     streamed: bool = False
+    reading: Reading = PLAIN
+    priority: int = 0
+    cache_salt: str | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -74,7 +98,7 @@ class GenerationRequest:
     def sequences(self) -> list[EngineRequest]:
         """One engine request per choice; with a seed, continuation k samples with seed + k."""
         return [
-            EngineRequest(f"{self.id}-{p * self.n + k}", prompt, self._params_of(k))
+            EngineRequest(f"{self.id}-{p * self.n + k}", prompt, self._params_of(k), self.priority, self.cache_salt)
             for p, prompt in enumerate(self.prompts)
             for k in range(self.n)
         ]
@@ -89,7 +113,8 @@ class GenerationRequest:
 class TokenDelta:
     """What one engine step brought for one sequence. Exactly one delta carries `finish_reason` or `error`: the last.
 
-    Stamps are monotonic ns. `scheduled_ns` is known from the first delta on.
+    Stamps are monotonic ns. `scheduled_ns` is known from the first delta on. Where asked for, `logprobs` has one entry
+    per id, and the first delta has one per prompt token, None for the first.
     """
 
     token_ids: Sequence[int]
@@ -99,3 +124,6 @@ class TokenDelta:
     scheduled_ns: int = 0
     sampled_ns: int = 0
     received_ns: int = 0
+    logprobs: Sequence[TokenLogprob] | None = None
+    prompt_logprobs: Sequence[TokenLogprob | None] | None = None
+    cached_tokens: int = 0  # of the prompt, found in the prefix cache

@@ -1,6 +1,7 @@
 """The wall between an engine's output task and what a stream does with its deltas."""
 
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 from prometheus_client import Counter
@@ -25,12 +26,12 @@ def push(on_step: OnStep, delta: TokenDelta, abort: Callable[[], None]) -> None:
     except BaseException:
         STEP_FAILURES.inc()
         _log.exception("step_failed")
-        abort()
-        _tell(on_step)
+        _try(abort)
+        _try(partial(on_step, TokenDelta((), error=InternalError())))
 
 
-def _tell(on_step: OnStep) -> None:
+def _try(action: Callable[[], None]) -> None:
     try:
-        on_step(TokenDelta((), error=InternalError()))
+        action()
     except BaseException:
         _log.exception("step_failed_again")

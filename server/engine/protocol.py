@@ -16,10 +16,13 @@ class ModelTokenizer(Protocol):
     """What the front end needs of a model's tokenizer."""
 
     backend: tokenizers.Tokenizer
+    hf: Any  # transformers' own, for parsers that want one
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **kwargs: Any
+    ) -> str:
         """The chat template's text for `messages`, ready for the assistant's turn; raises InvalidRequest."""
         ...
 

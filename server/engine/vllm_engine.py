@@ -7,6 +7,9 @@ per stream. What this leans on below vLLM's public API is held by tests/integrat
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Any
 
@@ -16,9 +19,8 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
-from vllm.sampling_params import RequestOutputKind
-from vllm.sampling_params import SamplingParams as VllmSamplingParams
 from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -27,10 +29,12 @@ from server.engine.guard import push
 from server.engine.lifeline import Lifeline
 from server.engine.protocol import ModelInfo, OnStep
 from server.engine.tokenizer import FolderTokenizer
+from server.engine.vllm_params import prompt_logprobs, sample_logprobs, vllm_params
 from server.errors import EngineDied, EngineFailed, InvalidRequest, NotReady, Overloaded, ServeError
 from server.request import EngineRequest, FinishReason, TokenDelta
 
 VLLM_VERSION = "0.32.0"
+GRAMMAR_DEADLINE_S = 20.0
 
 _log = structlog.get_logger(__name__)
 
@@ -126,6 +130,8 @@ class Sink:
     def __init__(self, request: EngineRequest, on_step: OnStep, sender: "_Sender", clock: "_StepClock") -> None:
         self.request = request
         self.request_id = request.id  # becomes vLLM's internal id once added
+        self.prepared: EngineCoreRequest | None = None
+        self._running = False
         self.ended = False
         self._on_step = on_step
         self._sender = sender
@@ -163,6 +169,11 @@ class Sink:
             scheduled_ns=int(stats.scheduled_ts * 1e9) if stats is not None else 0,
             sampled_ns=int(stats.last_token_ts * 1e9) if stats is not None else 0,
         )
+        if completion.logprobs:
+            delta.logprobs = sample_logprobs(completion.logprobs)
+        if output.prompt_logprobs:
+            delta.prompt_logprobs = prompt_logprobs(output.prompt_logprobs, output.prompt_token_ids or ())
+        delta.cached_tokens = output.num_cached_tokens or 0
         match completion.finish_reason:
             case None:
                 pass
@@ -172,8 +183,13 @@ class Sink:
             case "length":
                 delta.finish_reason = FinishReason.LENGTH
             case _:  # "error", "abort", "repetition": not by our asking
-                delta.error = EngineFailed()
+                delta.error = EngineFailed() if self._running else self._never_ran()
+        self._running = True
         return delta
+
+    def _never_ran(self) -> ServeError:
+        """A constraint that looked well to vLLM's check may still fail to compile in the engine."""
+        return _refusal(self) if self.request.params.structured is not None else EngineFailed()
 
     def _failure(self, error: Exception) -> TokenDelta:
         return TokenDelta((), error=EngineDied() if isinstance(error, EngineDeadError) else EngineFailed())
@@ -206,11 +222,20 @@ class _Sender:
         self._aborts: deque[Sink] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._llm: AsyncLLM | None = None
+        self._compiler = ThreadPoolExecutor(2, thread_name_prefix="grammar")
+        self._compiling: set[asyncio.Task[None]] = set()  # bounded by the permits
 
     def start(self, llm: AsyncLLM) -> None:
+        self._llm = llm
         self._task = asyncio.create_task(self._run(llm), name="engine-sender")
 
     def add(self, sink: Sink) -> None:
+        if sink.request.params.structured is not None and self._llm is not None:
+            task = asyncio.create_task(self._compile(self._llm, sink), name="compile-grammar")
+            self._compiling.add(task)
+            task.add_done_callback(self._compiling.discard)
+            return
         self._adds.append(sink)
         self._wake.set()
 
@@ -219,9 +244,12 @@ class _Sender:
         self._wake.set()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,), timeout=5)
+        tasks = {*self._compiling, *((self._task,) if self._task else ())}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        self._compiler.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, llm: AsyncLLM) -> None:
         while True:
@@ -237,29 +265,24 @@ class _Sender:
                 await self._abort(llm, ids)
 
     async def _add(self, llm: AsyncLLM, sink: Sink) -> None:
-        try:
+        with _refusals(sink):
             if llm.errored:  # its output task may have ended since `submit`: nobody would tell the sink
                 raise EngineDeadError
-            request = llm.input_processor.process_inputs(
-                sink.request.id,
-                tokens_input(list(sink.request.prompt_token_ids)),
-                _vllm_params(sink.request.params),
-                supported_tasks=await llm.get_supported_tasks(),
-            )
+            request = sink.prepared or _prepared(llm, sink, await llm.get_supported_tasks())
             llm.input_processor.assign_request_id(request)
             sink.request_id = request.request_id
             llm._run_output_handler()  # type: ignore[no-untyped-call]
             await llm._add_request(request, None, None, 0, sink)  # type: ignore[arg-type]
-        except EngineDeadError:
-            sink.fail(EngineDied())
-        except GracefulHTTPError:  # vLLM's own bounds, when its max_num_queued_reqs or _tokens is set
-            sink.fail(Overloaded())
-        except (VLLMClientError, ValueError):  # its validation errors are of either kind
-            _log.warning("engine_refused", request=sink.request.id, exc_info=True)
-            sink.fail(InvalidRequest("The engine refuses this combination of parameters."))
-        except Exception:
-            _log.exception("submit_failed", request=sink.request.id)
-            sink.fail(EngineFailed())
+
+    async def _compile(self, llm: AsyncLLM, sink: Sink) -> None:
+        """vLLM compiles a grammar to see whether it is one: not on the loop, and not for longer than it may take."""
+        with _refusals(sink):
+            tasks = await llm.get_supported_tasks()
+            async with asyncio.timeout(GRAMMAR_DEADLINE_S):
+                loop = asyncio.get_running_loop()
+                sink.prepared = await loop.run_in_executor(self._compiler, _prepared, llm, sink, tasks)
+            self._adds.append(sink)
+            self._wake.set()
 
     async def _abort(self, llm: AsyncLLM, ids: list[str]) -> None:
         try:
@@ -270,30 +293,40 @@ class _Sender:
             _log.exception("abort_failed")
 
 
-def _vllm_params(params: SamplingParams) -> VllmSamplingParams:
-    """Ours in vLLM's shape; what is None stays at vLLM's own default."""
-    optional: dict[str, Any] = {
-        "temperature": params.temperature,
-        "top_p": params.top_p,
-        "top_k": params.top_k,
-        "min_p": params.min_p,
-        "repetition_penalty": params.repetition_penalty,
-        "seed": params.seed,
-    }
-    return VllmSamplingParams(
-        max_tokens=params.max_tokens,
-        min_tokens=params.min_tokens,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        logit_bias=dict(params.logit_bias) or None,
-        stop_token_ids=list(params.stop_token_ids),
-        ignore_eos=params.ignore_eos,
-        skip_special_tokens=params.skip_special_tokens,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-        skip_clone=True,
-        **{name: value for name, value in optional.items() if value is not None},
+def _prepared(llm: AsyncLLM, sink: Sink, tasks: Any) -> EngineCoreRequest:
+    request = sink.request
+    prompt = tokens_input(list(request.prompt_token_ids), cache_salt=request.cache_salt)
+    return llm.input_processor.process_inputs(
+        request.id, prompt, vllm_params(request.params), supported_tasks=tasks, priority=request.priority
     )
+
+
+@contextmanager
+def _refusals(sink: Sink) -> Iterator[None]:
+    """vLLM's ways to refuse a request, as ours; an unexpected one ends this request alone."""
+    try:
+        yield
+    except EngineDeadError:
+        sink.fail(EngineDied())
+    except GracefulHTTPError:  # vLLM's own bounds, when its max_num_queued_reqs or _tokens is set
+        sink.fail(Overloaded())
+    except TimeoutError:
+        sink.fail(InvalidRequest("The schema or grammar takes too long to compile.", code="constraint_too_complex"))
+    except (VLLMClientError, ValueError):  # its validation errors are of either kind
+        _log.warning("engine_refused", request=sink.request.id, exc_info=True)
+        sink.fail(_refusal(sink))
+    except Exception:
+        _log.exception("submit_failed", request=sink.request.id)
+        sink.fail(EngineFailed())
+
+
+def _refusal(sink: Sink) -> InvalidRequest:
+    if sink.request.params.structured is not None:
+        return InvalidRequest(
+            "The engine cannot use this schema, regex or grammar: it is malformed or asks for something not supported.",
+            code="invalid_constraint",
+        )
+    return InvalidRequest("The engine refuses this combination of parameters.")
 
 
 def _default_sampling(diff: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ TryWrite = Callable[[bytes], bool]
 
 Write = Callable[[bytes], Awaitable[None]]
 """Hands bytes to the transport, waiting while it is paused."""
-
 KEEP_ALIVE = b"\n"  # the one form every SSE client survives: an empty line between events
 
 
@@ -50,18 +49,26 @@ class Outbox:
         self._closed = True
         self._wake.set()
 
-    async def run(self, write: Write, try_write: TryWrite | None, *, send_timeout: float, keepalive: float) -> None:
+    async def run(
+        self,
+        write: Write,
+        try_write: TryWrite | None,
+        *,
+        send_timeout: float,
+        keepalive: float,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> None:
         """Attach the reader and carry what `put` could not, until closed and empty.
 
         Raises SlowReader when a write waits longer than `send_timeout` seconds. After `keepalive` seconds (0: never)
-        without a byte an empty line is sent.
+        without a byte `keep_alive` is sent.
         """
         self._try_write = try_write
         while True:
             await self._flush(write, send_timeout)
             if self._closed:
                 return
-            await self._wait(keepalive)
+            await self._wait(keepalive, keep_alive)
 
     async def _flush(self, write: Write, send_timeout: float) -> None:
         while self._pending:
@@ -78,7 +85,7 @@ class Outbox:
         if self._meter.parked:
             self._meter.unpark()
 
-    async def _wait(self, keepalive: float) -> None:
+    async def _wait(self, keepalive: float, keep_alive: bytes) -> None:
         """Until there is something to carry, or the silence has lasted."""
         if not keepalive:
             await self._wake.wait()
@@ -89,4 +96,4 @@ class Outbox:
                 await self._wake.wait()
         except TimeoutError:
             if monotonic_ns() - self._last_write >= keepalive * 1e9:
-                self.put(KEEP_ALIVE)
+                self.put(keep_alive)

@@ -8,6 +8,7 @@ from sse_starlette import EventSourceResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from server.errors import SlowReader
+from server.streaming.outbox import Write
 from server.streaming.stream import Stream
 
 
@@ -18,14 +19,14 @@ class Connection(Protocol):
     def abort(self) -> None: ...
 
 
-class EventStreamResponse(EventSourceResponse):
-    """Attaches a client to `stream`. Headers, HEAD and disconnects are the base class's business.
+class PushedEventsResponse(EventSourceResponse):
+    """Headers, HEAD and disconnects are the base class's business; `_carry` sends the body.
 
     Not used of it: its ping (a comment that breaks benchmark clients), its CRLF encoding, its per-event scope, and its
     exit watcher (this server drains by itself, ARCHITECTURE.md decision 10).
     """
 
-    def __init__(self, stream: Stream, *, send_timeout: float, keepalive: float) -> None:
+    def __init__(self, *, send_timeout: float, keepalive: float) -> None:
         super().__init__(
             _nothing(),
             headers={"Cache-Control": "no-cache, no-transform"},
@@ -33,48 +34,76 @@ class EventStreamResponse(EventSourceResponse):
             sep="\n",
             client_close_handler_callable=self._client_closed,
         )
-        self._stream = stream
+        del self.headers["Connection"]  # the server's business: it knows whether the connection stays
         self._write_timeout = send_timeout
         self._keepalive = keepalive
         self._connection: Connection | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = scope.get("extensions", {}).get("streamgauge")
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._stream.cancel()  # harmless after the end
+        await super().__call__(scope, receive, send)
+
+    async def _carry(self, write: Write) -> None:
+        """Write the whole body; raises SlowReader."""
+        raise NotImplementedError
+
+    async def _too_slow(self, error: SlowReader) -> None:
+        """The connection is cut: no clean end may follow."""
+        if self._connection:
+            self._connection.abort()
+
+    async def _client_closed(self, message: Message) -> None:
+        """The client went away."""
 
     async def _stream_response(self, send: Send) -> None:
         async def write(data: bytes) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
-        connection = self._connection
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            await self._stream.outbox.run(
-                write,
-                connection.try_write if connection else None,
-                send_timeout=self._write_timeout,
-                keepalive=self._keepalive,
-            )
+            await self._carry(write)
         except SlowReader as error:
-            self._stream.fail(error)
-            if connection:
-                connection.abort()
+            await self._too_slow(error)
             return
         self.active = False
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _client_closed(self, message: Message) -> None:
-        self._stream.cancel()
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
         await anyio.sleep_forever()
 
 
+class EventStreamResponse(PushedEventsResponse):
+    """Attaches a client to `stream`, which ends with it."""
+
+    def __init__(self, stream: Stream, *, send_timeout: float, keepalive: float) -> None:
+        super().__init__(send_timeout=send_timeout, keepalive=keepalive)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stream.cancel()  # harmless after the end
+
+    async def _carry(self, write: Write) -> None:
+        await self._stream.outbox.run(
+            write,
+            self._connection.try_write if self._connection else None,
+            send_timeout=self._write_timeout,
+            keepalive=self._keepalive,
+            keep_alive=self._stream.keep_alive,
+        )
+
+    async def _too_slow(self, error: SlowReader) -> None:
+        self._stream.fail(error)
+        await super()._too_slow(error)
+
+    async def _client_closed(self, message: Message) -> None:
+        self._stream.cancel()
+
+
 async def _nothing() -> AsyncIterator[Any]:
     """The base class wants an iterator of events; ours are pushed."""
-    nothing: tuple[Any, ...] = ()
-    for event in nothing:
+    events: tuple[Any, ...] = ()
+    for event in events:
         yield event

@@ -1,44 +1,55 @@
 """Server-sent events as bytes: LF endings, `data: ` with its space, `[DONE]` last (WHATWG HTML 9.2, OpenAI's use)."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
 
+from sampling.parts import Part
 from server.errors import ServeError
-from server.request import FinishReason
+from server.streaming.answer import Usage
+from server.streaming.choice import Choice
 
 DONE = b"data: [DONE]\n\n"
 
-_LINE_BREAKS = (("\u2028", "\\u2028"), ("\u2029", "\\u2029"), ("\x85", "\\u0085"))
+# Their UTF-8 begins no other character, and outside strings JSON has no such bytes.
+_LINE_BREAKS = tuple((raw.encode(), b"\\u%04x" % ord(raw)) for raw in ("\u2028", "\u2029", "\x85"))
 
 
-def json_string(text: str) -> bytes:
-    """`text` as a JSON string. What Unicode-aware line splitters take for a line end is escaped."""
-    encoded = orjson.dumps(text)
-    if not text.isascii():
+def json_bytes(payload: Any) -> bytes:
+    """`payload` as JSON. What Unicode-aware line splitters take for a line end is escaped."""
+    encoded = orjson.dumps(payload)
+    if not encoded.isascii():
         for raw, escaped in _LINE_BREAKS:
-            if raw in text:
-                encoded = encoded.replace(raw.encode(), escaped.encode())
+            if raw in encoded:
+                encoded = encoded.replace(raw, escaped)
     return encoded
 
 
 def event(payload: Any) -> bytes:
     """One event with `payload` as its JSON."""
-    return b"data: " + orjson.dumps(payload) + b"\n\n"
+    return b"data: " + json_bytes(payload) + b"\n\n"
+
+
+def named_event(name: str, payload: Any) -> bytes:
+    """One event of a protocol that names its events."""
+    return b"event: " + name.encode() + b"\ndata: " + json_bytes(payload) + b"\n\n"
 
 
 class EventEncoder(Protocol):
-    """How one protocol writes a stream. Stateless per call but for constant parts encoded once per request."""
+    """How one protocol writes a stream. `keep_alive` is what it sends after a silence."""
 
-    def delta(self, index: int, text: str, *, first: bool) -> bytes:
-        """New text of choice `index`; `first` for that choice's first event."""
+    keep_alive: bytes
+
+    def delta(self, choice: Choice, parts: Sequence[Part]) -> bytes:
+        """New parts of a choice, at least one; unless `choice.opened`, its first."""
         ...
 
-    def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
-        """The choice's last event; `timings` only on the request's last choice and only when asked for."""
+    def finish(self, choice: Choice, timings: dict[str, Any] | None) -> bytes:
+        """The end of a choice that has a finish reason; `timings` on the request's last one, when asked for."""
         ...
 
-    def end(self, prompt_tokens: int, output_tokens: int) -> bytes:
+    def end(self, usage: Usage) -> bytes:
         """What follows the last choice of a stream that ended well."""
         ...
 

@@ -1,8 +1,10 @@
 """An engine that does nothing by itself: a test says which sequence gets which delta, and when."""
 
 import asyncio
+from collections.abc import Sequence
 from time import monotonic_ns
 
+from sampling.logprobs import TokenLogprob
 from server.engine.guard import push
 from server.engine.protocol import ModelInfo, OnStep
 from server.errors import ServeError
@@ -32,11 +34,15 @@ class FakeSequence:
         scheduled_ns: int = 0,
         sampled_ns: int = 0,
         received_ns: int = 0,
+        logprobs: Sequence[TokenLogprob] | None = None,
+        prompt_logprobs: Sequence[TokenLogprob | None] | None = None,
+        cached_tokens: int = 0,
     ) -> None:
         sampled_ns = sampled_ns or monotonic_ns()
         scheduled_ns = scheduled_ns or self._scheduled_ns
         received_ns = received_ns or monotonic_ns()
         delta = TokenDelta(token_ids, finish, error, stop_token, scheduled_ns, sampled_ns, received_ns)
+        delta.logprobs, delta.prompt_logprobs, delta.cached_tokens = logprobs, prompt_logprobs, cached_tokens
         push(self._on_step, delta, self.abort)
 
     def say(self, text: str, finish: FinishReason | None = None) -> None:
