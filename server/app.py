@@ -7,14 +7,19 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio.lowlevel
 import structlog
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.types import ASGIApp
 
 from server.admission.permits import Permits
-from server.api import chat, completions, errors, models, ops
+from server.api import chat, completions, errors, messages, models, openapi, ops, responses
+from server.api.messages_wire import CountRequest, MessagesRequest
+from server.api.responses_store import ResponseStore
+from server.api.responses_wire import ResponsesRequest
 from server.api.services import Services
 from server.config import Settings
 from server.engine.loading import LoadingEngine
@@ -23,13 +28,23 @@ from server.engine.protocol import Engine, ModelInfo
 from server.engine.runtime import cpu_environment, detect_device
 from server.engine.tokenizer_pool import TokenizerPool
 from server.errors import InvalidRequest
+from server.ingress.cors import open_to
 from server.pipeline import Pipeline
 from server.telemetry.loop_probe import LoopProbe
 from server.telemetry.metrics import Metrics
 from server.telemetry.middleware import LedgerMiddleware
 from server.telemetry.records import Records
 
-ENDPOINTS = {chat.PATH: "chat", completions.PATH: "completions"}
+ENDPOINTS = {chat.PATH: "chat", completions.PATH: "completions", messages.PATH: "messages", responses.PATH: "responses"}
+BODIES: dict[str, type[BaseModel]] = {
+    chat.PATH: chat.ChatRequest,
+    completions.PATH: completions.CompletionRequest,
+    responses.PATH: ResponsesRequest,
+    messages.PATH: MessagesRequest,
+    f"{messages.PATH}/count_tokens": CountRequest,
+    "/tokenize": models.TokenizeRequest,
+    "/detokenize": models.DetokenizeRequest,
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +55,7 @@ def build(
     """The ASGI application and what its routes work with. `on_load_failed` is told when the model cannot be served."""
     engine = engine or LoadingEngine(lambda: create_engine(settings))
     permits = Permits(settings.admission.max_sequences)
+    kept = settings.responses
     services = Services(
         settings=settings,
         engine=engine,
@@ -47,6 +63,7 @@ def build(
         tokenizers=TokenizerPool(),
         metrics=Metrics(),
         records=Records(settings.telemetry.records),
+        responses=ResponseStore(kept.store_bytes, kept.store_count, kept.store_seconds),
     )
 
     @asynccontextmanager
@@ -68,10 +85,11 @@ def build(
     app = FastAPI(title="Streamgauge", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.services = services
     errors.install(app)
-    for router in (chat.router, completions.router, models.router, ops.router):
+    for router in (chat.router, completions.router, messages.router, responses.router, models.router, ops.router):
         app.include_router(router)
+    openapi.install(app, BODIES, lambda: engine.model.name if services.ready else None)
     measured = LedgerMiddleware(app, ENDPOINTS, services.metrics, services.records, ledger=settings.telemetry.ledger)
-    return measured, services
+    return open_to(settings.http.cors_origins, measured), services
 
 
 def create_engine(settings: Settings) -> Engine:
@@ -86,7 +104,13 @@ def create_engine(settings: Settings) -> Engine:
     os.environ.update(engine_environment(settings, source))  # before the import: vLLM reads it then
     from server.engine.vllm_engine import VllmEngine
 
-    return VllmEngine(source, {"served_model_name": name, **chosen.args})
+    return VllmEngine(source, {"served_model_name": name, **_thinking(settings), **chosen.args})
+
+
+def _thinking(settings: Settings) -> dict[str, Any]:
+    """The engine must know when thoughts end: only then does a schema or grammar apply."""
+    parser = settings.chat.reasoning_parser
+    return {"reasoning_parser": "qwen3" if parser == "think" else parser} if parser else {}
 
 
 def engine_environment(settings: Settings, source: str) -> dict[str, str]:
@@ -115,6 +139,7 @@ async def _load(services: Services, on_failed: Callable[[], None] | None) -> Non
     try:
         await services.engine.start()
         await _warm_up_front_end(services.engine.model)
+        await asyncio.to_thread(lambda: services.parsers)  # one that does not exist is found now, vLLM's are imported
     except Exception as error:
         _log.error("load_failed", model=services.settings.engine.model, error=str(error), exc_info=error)
         if on_failed is not None:

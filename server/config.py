@@ -4,12 +4,13 @@ Unknown keys are refused with their path. `engine.args` is passed to vLLM unmirr
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 ENV_PREFIX = "STREAMGAUGE_"
@@ -18,6 +19,15 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 class ConfigError(Exception):
     """A setting that cannot be used; the message names its path and is written for the operator."""
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+
+def _origin(text: str) -> str:
+    if text != "*" and not _ORIGIN.fullmatch(text):
+        raise ValueError("expected * or scheme://host[:port] in lower case and without a path, as a browser sends it")
+    return text
 
 
 class Section(BaseModel):
@@ -35,6 +45,9 @@ class HttpSettings(Section):
     send_timeout: float = Field(default=30.0, gt=0, description="how long a reader may stall")
     stream_buffer_bytes: int = Field(default=1 << 20, ge=1024, description="bytes kept for a slow reader")
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
+    cors_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = Field(
+        default=(), description="origins whose web pages may call this server; *: any"
+    )
 
 
 class AdmissionSettings(Section):
@@ -71,6 +84,34 @@ class EngineSettings(Section):
     scripted: ScriptedSettings = ScriptedSettings()
 
 
+class ChatSettings(Section):
+    """How a chat model's answers are read."""
+
+    tool_parser: str | None = Field(default=None, description="hermes, llama3_json, qwen3_xml, or one of vLLM's")
+    reasoning_parser: str | None = Field(default=None, description="think, or one of vLLM's")
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = Field(
+        default="reasoning", description="what clients find a model's thoughts under"
+    )
+    template_kwargs: tuple[str, ...] = Field(
+        default=("enable_thinking", "thinking", "reasoning_effort"),
+        description="the chat_template_kwargs that a request may give",
+    )
+    run_limit: int = Field(
+        default=512, ge=0, description="blanks or digits on end that end a constrained answer with an error; 0: never"
+    )
+
+
+class ResponsesSettings(Section):
+    """Which responses can be asked for again; the least recently used give way."""
+
+    store_bytes: int = Field(default=64 << 20, ge=0)
+    store_count: int = Field(default=1000, ge=0, description="0: none is stored, nor runs in the background")
+    store_seconds: float = Field(default=3600.0, gt=0, description="how long after its last use a response is kept")
+    event_log_bytes: int = Field(
+        default=1 << 20, ge=1024, description="events kept of each background response, for readers that come back"
+    )
+
+
 class TelemetrySettings(Section):
     """What is measured and kept."""
 
@@ -93,6 +134,8 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     admission: AdmissionSettings = AdmissionSettings()
     engine: EngineSettings = EngineSettings()
+    chat: ChatSettings = ChatSettings()
+    responses: ResponsesSettings = ResponsesSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @classmethod

@@ -5,8 +5,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from server.api.services import ledger_of
-from server.errors import BodyTooLarge, ClientGone, InvalidRequest
+from server.api.services import ledger_of, services
+from server.errors import BodyTooLarge, ClientGone, InvalidRequest, UnsupportedMediaType
 from server.stages import Stage
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -18,8 +18,21 @@ class WireModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
+async def accept(request: Request, kind: type[Model]) -> tuple[Model, int]:
+    """What a ready server is asked, and how many bytes that took; raises ServeError."""
+    site = services(request)
+    raw = await read(request, site.settings.http.max_body_bytes)
+    site.check_ready()
+    return parse(kind, raw), len(raw)
+
+
 async def read(request: Request, limit: int) -> bytes:
-    """The whole body; raises BodyTooLarge past `limit` bytes, ClientGone when it never completes."""
+    """The whole body; raises BodyTooLarge past `limit` bytes, ClientGone when it never completes.
+
+    Raises UnsupportedMediaType for what a page of a foreign origin could send without its browser asking us (CORS).
+    """
+    if "origin" in request.headers and not request.headers.get("content-type", "").startswith("application/json"):
+        raise UnsupportedMediaType
     ledger = ledger_of(request)
     chunks: list[bytes] = []
     size = 0

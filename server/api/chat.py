@@ -8,121 +8,95 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api import body
-from server.api.body import WireModel
-from server.api.fields import SamplingFields, check_model, refuse, sampling_params
+from server.api.chat_messages import ChatTool, Message, NamedToolChoice, ResponseFormat, tool_choice
+from server.api.chat_shape import ChatShape
+from server.api.conversation import MAX_TOOLS, Conversation
+from server.api.fields import MAX_LOGPROBS, SamplingFields, check_model, refuse
 from server.api.generate import generate
-from server.api.openai_shape import OpenAIShape
-from server.api.services import ledger_of, services
-from server.request import FinishReason, GenerationRequest
-from server.stages import Stage
-from server.streaming.sse import json_string
-from server.streaming.stream import Stream
+from server.api.logprobs import token_names
+from server.api.openai_shape import Extras
+from server.api.prepare import prepare
+from server.api.services import services
+from server.errors import InvalidRequest
 
 PATH = "/v1/chat/completions"
 
 router = APIRouter()
 
 
-class TextPart(WireModel):
-    type: Literal["text"]
-    text: str
-
-
-class Message(WireModel):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
-    name: str | None = None
-    tool_calls: list[Any] | None = None
-
-    def for_template(self) -> dict[str, Any]:
-        """As chat templates know it: text parts joined, OpenAI's `developer` under its older name."""
-        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
-        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
-        return message | ({"name": self.name} if self.name else {})
-
-
 class ChatRequest(SamplingFields):
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=10_000)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**63)
+    logprobs: bool | None = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[ChatTool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = True
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
 
     # Not implemented: refused when set
-    tools: Any = None
-    tool_choice: Any = None
-    response_format: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
     audio: Any = None
-    structured_outputs: Any = None
+    functions: Any = None
+    function_call: Any = None
+    chat_template: Any = None
+    documents: Any = None
 
-    def refuse_unsupported(self) -> None:
-        is_text = self.response_format in (None, {"type": "text"})
-        refuse(
-            {
-                "tools": self.tools,
-                "tool_choice": self.tool_choice not in (None, "none", "auto"),
-                "messages.tool_calls": any(message.tool_calls for message in self.messages),
-                "response_format": not is_text,
-                "logprobs": self.logprobs,
-                "top_logprobs": self.top_logprobs,
-                "audio": self.audio,
-                "structured_outputs": self.structured_outputs,
-            }
+    def check(self) -> None:
+        """Raises InvalidRequest for what is not implemented or does not go together."""
+        refuse({name: getattr(self, name) for name in _REFUSED})
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest("top_logprobs needs `logprobs`.", param="top_logprobs")
+        if self.structured_outputs is not None and self.response_format not in (None, ResponseFormat(type="text")):
+            raise InvalidRequest("Give `response_format` or `structured_outputs`.", param="structured_outputs")
+
+    def conversation(self) -> Conversation:
+        """Raises InvalidRequest."""
+        constraint = self.structured_outputs.constraint() if self.structured_outputs else None
+        if self.response_format is not None:
+            constraint = self.response_format.constraint() or constraint
+        return Conversation(
+            messages=[message.for_template() for message in self.messages],
+            tools=[tool.tool() for tool in self.tools or ()],
+            tool_choice=tool_choice(self.tool_choice),
+            parallel_calls=self.parallel_tool_calls is not False,
+            structured=constraint,
+            template_kwargs=self.chat_template_kwargs or {},
+            reasoning_effort=self.reasoning_effort,
         )
+
+    @property
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+_REFUSED = ("audio", "functions", "function_call", "chat_template", "documents")
 
 
 @router.post(PATH)
 async def create_chat_completion(request: Request) -> Response:
-    site, clock = services(request), ledger_of(request).clock
-    raw = await body.read(request, site.settings.http.max_body_bytes)
-    site.check_ready()
+    site = services(request)
+    chat, size = await body.accept(request, ChatRequest)
     model = site.engine.model
-    chat = body.parse(ChatRequest, raw)
-    chat.refuse_unsupported()
+    chat.check()
     check_model(chat.model, model)
-    clock.lap(Stage.VALIDATE)
-    messages = [message.for_template() for message in chat.messages]
-
-    def tokenize() -> list[int]:
-        return model.tokenizer.encode(model.tokenizer.render_chat(messages), add_special_tokens=False)
-
-    prompt = await site.tokenizers.run(len(raw), tokenize)
     given = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
-    params = sampling_params(
-        chat, model, [prompt], max_tokens=getattr(chat, given), max_tokens_name=given, prompt_name="messages"
+    generation = await prepare(
+        request,
+        chat.conversation(),
+        chat,
+        size,
+        max_tokens=getattr(chat, given),
+        max_tokens_name=given,
+        prompt_name="messages",
+        top_logprobs=chat.alternatives,
     )
-    clock.lap(Stage.TOKENIZE)
-    generation = GenerationRequest(ledger_of(request).id, [prompt], params, n=chat.choices, streamed=bool(chat.stream))
-    shape = ChatShape(generation.id, model.name, include_usage=chat.include_usage)
-    return await generate(request, generation, shape, timings=chat.include_timings)
-
-
-class ChatShape(OpenAIShape):
-    """`chat.completion`, and its chunks."""
-
-    def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
-        answer_id = f"chatcmpl-{request_id.removeprefix('req-')}"
-        super().__init__(answer_id, "chat.completion.chunk", model, include_usage=include_usage, chunk_end=b"}")
-
-    def encoder(self) -> "ChatShape":
-        return self
-
-    def delta(self, index: int, text: str, *, first: bool) -> bytes:
-        start = b',"delta":{"role":"assistant","content":' if first else b',"delta":{"content":'
-        return b"%b%d%b%b%b" % (self._head, index, start, json_string(text), self._tail)
-
-    def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
-        delta = {"role": "assistant", "content": ""} if first else {}
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return self._last_chunk(choice, timings)
-
-    def body(self, stream: Stream) -> dict[str, Any]:
-        choices = [
-            {
-                "index": choice.index,
-                "message": {"role": "assistant", "content": "".join(choice.text), "refusal": None},
-                "logprobs": None,
-                "finish_reason": choice.finish_reason,
-            }
-            for choice in stream.choices
-        ]
-        return self._whole(stream, "chat.completion", choices)
+    shape = ChatShape(
+        generation,
+        model.name,
+        token_names(model.tokenizer.backend),
+        extras=Extras(chat.include_usage, chat.continuous_usage, chat.alternatives, bool(chat.return_token_ids)),
+        reasoning_field=site.settings.chat.reasoning_field,
+    )
+    return await generate(request, generation, shape, timings=bool(chat.include_timings))

@@ -1,5 +1,6 @@
 """`POST /v1/completions`: OpenAI's text protocol, for prompts given as text or token ids."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -8,8 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api import body
+from server.api.completion_shape import CompletionShape, Echo
 from server.api.fields import (
     MAX_CHOICES,
+    MAX_LOGPROBS,
     SamplingFields,
     TokenId,
     check_model,
@@ -18,14 +21,13 @@ from server.api.fields import (
     sampling_params,
 )
 from server.api.generate import generate
-from server.api.openai_shape import OpenAIShape
+from server.api.logprobs import token_names
+from server.api.openai_shape import Extras
 from server.api.services import ledger_of, services
 from server.engine.protocol import ModelInfo
 from server.errors import InvalidRequest
-from server.request import FinishReason, GenerationRequest
+from server.request import GenerationRequest, Reading
 from server.stages import Stage
-from server.streaming.sse import json_string
-from server.streaming.stream import Stream
 
 PATH = "/v1/completions"
 
@@ -38,29 +40,33 @@ TokenIdLists = Annotated[list[TokenIds], Field(fail_fast=True, min_length=1, max
 
 
 class CompletionRequest(SamplingFields):
-    prompt: str | Texts | TokenIds | TokenIdLists
+    prompt: str | Texts | TokenIds | TokenIdLists = Field(examples=["The capital of France is"])
     max_tokens: int | None = Field(default=16, ge=1, lt=2**63)  # OpenAI's default
     best_of: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    echo: bool | None = False
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
 
     # Not implemented: refused when set
-    echo: Any = None
     suffix: Any = None
-    logprobs: Any = None
-    structured_outputs: Any = None
+    response_format: Any = None
+    prompt_embeds: Any = None
 
-    def refuse_unsupported(self) -> None:
+    def check(self) -> None:
+        """Raises InvalidRequest for what is not implemented."""
         refuse(
             {
-                "echo": self.echo,
                 "suffix": self.suffix,
-                "logprobs": self.logprobs,
-                "structured_outputs": self.structured_outputs,
                 "best_of": self.best_of is not None and self.best_of > 1,
+                "response_format": self.response_format not in (None, {"type": "text"}),
+                "prompt_embeds": self.prompt_embeds,
             }
         )
 
-    def prompts(self, model: ModelInfo) -> list[list[int]]:
-        """Token ids of each prompt; raises InvalidRequest for ids the model does not have and for empty prompts."""
+    def prompts(self, model: ModelInfo) -> tuple[list[list[int]], list[Echo]]:
+        """Token ids of each prompt, and what `echo` says of it.
+
+        Raises InvalidRequest for ids the model does not have and for empty prompts.
+        """
         given = self.prompt if isinstance(self.prompt, list) else [self.prompt]
         if isinstance(given[0], int):
             given = [given]
@@ -69,55 +75,51 @@ class CompletionRequest(SamplingFields):
             if not prompt:
                 raise InvalidRequest("prompt: must not be empty.", param="prompt")
             check_token_ids(prompt, model.vocab_size, "prompt")
-        return prompts
+        backend = model.tokenizer.backend
+        return prompts, [Echo.of(backend, *pair) for pair in zip(given, prompts, strict=True)] if self.echo else []
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        """As many as the larger wish; each place shows its own number."""
+        wishes = (self.logprobs if self.echo else None, self.prompt_logprobs)
+        return max((wish for wish in wishes if wish is not None), default=None)
 
 
 @router.post(PATH)
 async def create_completion(request: Request) -> Response:
-    site, clock = services(request), ledger_of(request).clock
-    raw = await body.read(request, site.settings.http.max_body_bytes)
-    site.check_ready()
+    site, ledger = services(request), ledger_of(request)
+    completion, size = await body.accept(request, CompletionRequest)
     model = site.engine.model
-    completion = body.parse(CompletionRequest, raw)
-    completion.refuse_unsupported()
+    completion.check()
     check_model(completion.model, model)
-    clock.lap(Stage.VALIDATE)
-    prompts = await site.tokenizers.run(len(raw), lambda: completion.prompts(model))
+    ledger.clock.lap(Stage.VALIDATE)
+    prompts, echoes = await site.tokenizers.run(size, lambda: completion.prompts(model))
     if len(prompts) * completion.choices > MAX_CHOICES:
         raise InvalidRequest(f"n: at most {MAX_CHOICES} choices over all prompts.", param="n")
     params = sampling_params(completion, model, prompts, max_tokens=completion.max_tokens, prompt_name="prompt")
-    clock.lap(Stage.TOKENIZE)
+    params = replace(params, logprobs=completion.logprobs, prompt_logprobs=completion.prompt_alternatives)
+    ledger.clock.lap(Stage.TOKENIZE)
     generation = GenerationRequest(
-        ledger_of(request).id, prompts, params, n=completion.choices, streamed=bool(completion.stream)
+        ledger.id,
+        prompts,
+        params,
+        n=completion.choices,
+        streamed=bool(completion.stream),
+        reading=Reading(return_token_ids=bool(completion.return_token_ids), run_limit=site.settings.chat.run_limit),
+        priority=completion.priority or 0,
+        cache_salt=completion.salt,
     )
-    shape = CompletionShape(generation.id, model.name, include_usage=completion.include_usage)
-    return await generate(request, generation, shape, timings=completion.include_timings)
-
-
-class CompletionShape(OpenAIShape):
-    """`text_completion`, whole and in chunks."""
-
-    def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
-        answer_id = f"cmpl-{request_id.removeprefix('req-')}"
-        super().__init__(answer_id, "text_completion", model, include_usage=include_usage, chunk_end=b"")
-
-    def encoder(self) -> "CompletionShape":
-        return self
-
-    def delta(self, index: int, text: str, *, first: bool) -> bytes:
-        return b'%b%d,"text":%b%b' % (self._head, index, json_string(text), self._tail)
-
-    def finish(self, index: int, reason: FinishReason, *, first: bool, timings: dict[str, Any] | None) -> bytes:
-        return self._last_chunk({"index": index, "text": "", "logprobs": None, "finish_reason": reason}, timings)
-
-    def body(self, stream: Stream) -> dict[str, Any]:
-        choices = [
-            {
-                "index": choice.index,
-                "text": "".join(choice.text),
-                "logprobs": None,
-                "finish_reason": choice.finish_reason,
-            }
-            for choice in stream.choices
-        ]
-        return self._whole(stream, "text_completion", choices)
+    shape = CompletionShape(
+        generation,
+        model.name,
+        token_names(model.tokenizer.backend),
+        extras=Extras(
+            completion.include_usage,
+            completion.continuous_usage,
+            completion.logprobs,
+            bool(completion.return_token_ids),
+        ),
+        echoes=echoes,
+        prompt_logprobs=completion.prompt_logprobs,
+    )
+    return await generate(request, generation, shape, timings=bool(completion.include_timings))

@@ -1,12 +1,16 @@
 """The request fields that chat and completions share, and how they become SamplingParams."""
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Annotated, Any
 
+import orjson
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from sampling.params import SamplingParams
+from sampling.params import SamplingParams, Structured
+from sampling.structured import MAX_CHOICES as MAX_STRUCTURED_CHOICES
+from sampling.structured import StructuredError, bounded, choices, regex, schema_text
 from server.api.body import WireModel
 from server.engine.protocol import ModelInfo
 from server.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
@@ -31,8 +35,49 @@ def _few_enough(bias: Any) -> Any:
 LogitBias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few_enough)]
 
 
+MAX_LOGPROBS = 20  # OpenAI's, and vLLM's default bound
+
+
 class StreamOptions(WireModel):
-    include_usage: bool = False
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class StructuredFields(WireModel):
+    """vLLM's `structured_outputs`: one kind of constraint."""
+
+    json_schema: dict[str, Any] | str | None = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Annotated[list[str], Field(fail_fast=True, max_length=MAX_STRUCTURED_CHOICES)] | None = None
+    grammar: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
+
+    def constraint(self) -> Structured:
+        """Raises InvalidRequest unless exactly one kind is given, and well."""
+        given = [name for name, value in self if value is not None and value is not False]
+        if len(given) != 1:
+            raise InvalidRequest("structured_outputs: give exactly one kind.", param="structured_outputs")
+        try:
+            return self._of_kind()
+        except (StructuredError, orjson.JSONDecodeError) as error:
+            text = str(error) if isinstance(error, StructuredError) else "The text is not valid JSON."
+            raise InvalidRequest(f"structured_outputs: {text}", param="structured_outputs") from None
+
+    def _of_kind(self) -> Structured:
+        if self.json_schema is not None:
+            schema = orjson.loads(self.json_schema) if isinstance(self.json_schema, str) else self.json_schema
+            return Structured("json", schema_text(schema))
+        if self.regex is not None:
+            return Structured("regex", regex(self.regex))
+        if self.choice is not None:
+            return Structured("choice", choices(self.choice))
+        if self.grammar is not None:
+            return Structured("grammar", bounded(self.grammar))
+        if self.structural_tag is not None:
+            tag = orjson.loads(self.structural_tag) if isinstance(self.structural_tag, str) else self.structural_tag
+            return Structured("structural_tag", schema_text(tag))
+        return Structured("json_object")
 
 
 class SamplingFields(WireModel):
@@ -53,13 +98,18 @@ class SamplingFields(WireModel):
     logit_bias: LogitBias | None = None
     stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOPS)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_STOP_TOKEN_IDS)] | None = None
-    include_stop_str_in_output: bool = False
+    include_stop_str_in_output: bool | None = False
     ignore_eos: bool | None = False
-    skip_special_tokens: bool = True
+    skip_special_tokens: bool | None = True
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     user: str | None = Field(default=None, max_length=1024)
-    include_timings: bool = False
+    include_timings: bool | None = False
+    structured_outputs: StructuredFields | None = None
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    return_token_ids: bool | None = False
+    priority: int | None = Field(default=0, ge=-(2**31), lt=2**31)
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
 
     @property
     def choices(self) -> int:
@@ -68,7 +118,18 @@ class SamplingFields(WireModel):
 
     @property
     def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        return (
+            self.include_usage and self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
+        )
+
+    @property
+    def salt(self) -> str | None:
+        """What the engine gets: of one shape, whatever characters the client chose."""
+        return None if self.cache_salt is None else sha256(self.cache_salt.encode()).hexdigest()
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -114,6 +175,8 @@ def sampling_params(
     min_tokens = fields.min_tokens or 0
     if min_tokens > max_tokens:
         raise InvalidRequest("min_tokens is larger than max_tokens.", param="min_tokens")
+    if fields.prompt_logprobs is not None and fields.stream:
+        raise InvalidRequest("prompt_logprobs cannot be streamed.", param="prompt_logprobs")
     default = model.default_sampling.get
     return SamplingParams(
         max_tokens=max_tokens,
@@ -129,9 +192,11 @@ def sampling_params(
         logit_bias=_logit_bias(fields.logit_bias or {}, model.vocab_size),
         stop=fields.stops,
         stop_token_ids=_token_ids(fields.stop_token_ids or (), model.vocab_size, "stop_token_ids"),
-        include_stop=fields.include_stop_str_in_output,
+        include_stop=bool(fields.include_stop_str_in_output),
         ignore_eos=bool(fields.ignore_eos),
-        skip_special_tokens=fields.skip_special_tokens,
+        skip_special_tokens=fields.skip_special_tokens is not False,
+        prompt_logprobs=fields.prompt_logprobs,
+        structured=fields.structured_outputs.constraint() if fields.structured_outputs else None,
     )
 
 

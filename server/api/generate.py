@@ -1,7 +1,7 @@
 """What every generating endpoint does once its request has become a GenerationRequest."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from server.api.services import Services, ledger_of, services
+from server.api.services import ledger_of, services
 from server.ledger import Ledger
 from server.request import GenerationRequest
 from server.stages import Stage
 from server.streaming.response import EventStreamResponse
 from server.streaming.sse import EventEncoder
-from server.streaming.stream import Stream
+from server.streaming.stream import Sink, Stream
 
 
 class Shape(Protocol):
@@ -32,6 +32,21 @@ class Shape(Protocol):
 
 async def generate(request: Request, generation: GenerationRequest, shape: Shape, *, timings: bool) -> Response:
     """Run `generation` and answer it, streamed or not. Raises ServeError while no byte has left."""
+    stream = start(request, generation, shape.encoder() if generation.streamed else None, timings=timings)
+    if generation.streamed:
+        return await streamed(request, stream)
+    return await collected(request, stream, lambda: shape.body(stream), timings=timings)
+
+
+def start(
+    request: Request,
+    generation: GenerationRequest,
+    encoder: EventEncoder | None,
+    *,
+    timings: bool,
+    sink: Sink | None = None,
+) -> Stream:
+    """Hand `generation` to the pipeline; its task begins at the next await."""
     site, ledger = services(request), ledger_of(request)
     ledger.streamed = generation.streamed
     ledger.prompt_tokens = generation.prompt_tokens
@@ -40,20 +55,19 @@ async def generate(request: Request, generation: GenerationRequest, shape: Shape
         site.engine.model.tokenizer.backend,
         ledger,
         site.metrics.meters,
-        encoder=shape.encoder() if generation.streamed else None,
+        encoder=encoder,
         include_timings=timings,
         buffer_bytes=site.settings.http.stream_buffer_bytes,
+        sink=sink,
     )
     ledger.choices = len(stream.choices)
     site.pipeline.start(stream)
-    if generation.streamed:
-        return await _streamed(request, stream, site)
-    return await _collected(request, stream, shape, timings=timings)
+    return stream
 
 
-async def _streamed(request: Request, stream: Stream, site: Services) -> Response:
+async def streamed(request: Request, stream: Stream) -> Response:
     """Headers leave at the first event or after the keep-alive time; a failure before that is an HTTP status."""
-    http = site.settings.http
+    http = services(request).settings.http
     async with _cancelled_by_disconnect(request, stream):
         try:
             async with asyncio.timeout(http.keepalive or None):
@@ -66,7 +80,10 @@ async def _streamed(request: Request, stream: Stream, site: Services) -> Respons
     return EventStreamResponse(stream, send_timeout=http.send_timeout, keepalive=http.keepalive)
 
 
-async def _collected(request: Request, stream: Stream, shape: Shape, *, timings: bool) -> Response:
+async def collected(
+    request: Request, stream: Stream, body_of: Callable[[], dict[str, Any]], *, timings: bool
+) -> Response:
+    """One body, which `body_of` makes at the end."""
     async with _cancelled_by_disconnect(request, stream):
         await stream.finished.wait()
     if stream.error is not None:
@@ -74,7 +91,7 @@ async def _collected(request: Request, stream: Stream, shape: Shape, *, timings:
     ledger = stream.ledger
     ledger.clock.skip(monotonic_ns())
     headers: dict[str, str] = {}
-    body = shape.body(stream)
+    body = body_of()
     if timings:
         body["timings"] = stream.ledger_report()
         headers["Server-Timing"] = ledger.server_timing(ledger.clock.here())

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from server.api import body
 from server.api.body import WireModel
-from server.api.chat import Message
+from server.api.chat_messages import Message
 from server.api.fields import TokenId, check_model, check_token_ids
 from server.api.services import Services, services
 from server.errors import InvalidRequest
@@ -46,10 +46,8 @@ async def show_model(request: Request, name: str) -> dict[str, Any]:
 @router.post("/tokenize")
 async def tokenize(request: Request) -> dict[str, Any]:
     site = services(request)
-    site.check_ready()
+    asked, size = await body.accept(request, TokenizeRequest)
     model, tokenizer = site.engine.model, site.engine.model.tokenizer
-    raw = await body.read(request, site.settings.http.max_body_bytes)
-    asked = body.parse(TokenizeRequest, raw)
     check_model(asked.model or model.name, model)
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("Give either `prompt` or `messages`.", param="prompt")
@@ -60,21 +58,19 @@ async def tokenize(request: Request) -> dict[str, Any]:
         text = tokenizer.render_chat([message.for_template() for message in asked.messages])
         return tokenizer.encode(text, add_special_tokens=False)
 
-    tokens = await site.tokenizers.run(len(raw), work)
+    tokens = await site.tokenizers.run(size, work)
     return {"tokens": tokens, "count": len(tokens), "max_model_len": model.max_model_len}
 
 
 @router.post("/detokenize")
 async def detokenize(request: Request) -> dict[str, Any]:
     site = services(request)
-    site.check_ready()
+    asked, size = await body.accept(request, DetokenizeRequest)
     model = site.engine.model
-    raw = await body.read(request, site.settings.http.max_body_bytes)
-    asked = body.parse(DetokenizeRequest, raw)
     check_model(asked.model or model.name, model)
     check_token_ids(asked.tokens, model.vocab_size, "tokens")
     backend = model.tokenizer.backend
-    text = await site.tokenizers.run(len(raw), lambda: backend.decode(asked.tokens, skip_special_tokens=False))
+    text = await site.tokenizers.run(size, lambda: backend.decode(asked.tokens, skip_special_tokens=False))
     return {"prompt": text}
 
 

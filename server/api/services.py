@@ -5,6 +5,8 @@ from time import time
 
 from starlette.requests import Request
 
+from server.api.parsers import AnswerParsers
+from server.api.responses_store import ResponseStore
 from server.config import Settings
 from server.engine.protocol import Engine
 from server.engine.tokenizer_pool import TokenizerPool
@@ -25,9 +27,18 @@ class Services:
     tokenizers: TokenizerPool
     metrics: Metrics
     records: Records
+    responses: ResponseStore
     ready: bool = False
     draining: bool = False
     started_at: float = field(default_factory=time)
+    _parsers: AnswerParsers | None = None
+
+    @property
+    def parsers(self) -> AnswerParsers:
+        """Of the loaded model; raises ValueError for a parser there is none of."""
+        if self._parsers is None:
+            self._parsers = AnswerParsers(self.settings.chat, self.engine.model.tokenizer)
+        return self._parsers
 
     def check_ready(self) -> None:
         """Raises ShuttingDown, NotReady or EngineDied."""

@@ -1,4 +1,7 @@
-"""Opens a ledger at the first byte of every generation request and closes it after the last, however that ends."""
+"""Opens a ledger at the first byte of every generation request and closes it after the last, however that ends.
+
+A generation that outlives its request takes the ledger out of the request's state, and closes it itself.
+"""
 
 from collections.abc import Mapping
 from time import monotonic_ns
@@ -41,7 +44,8 @@ class LedgerMiddleware:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            self._close(ledger)
+            if scope["state"].get("ledger") is ledger:
+                close_ledger(ledger, self._metrics, self._records)
 
     def _open(self, scope: Scope, endpoint: str) -> Ledger:
         connection = scope.get("extensions", {}).get("streamgauge")
@@ -51,10 +55,11 @@ class LedgerMiddleware:
         self._metrics.in_flight += 1
         return ledger
 
-    def _close(self, ledger: Ledger) -> None:
-        ledger.ended_ns = monotonic_ns()
-        if ledger.error is None and ledger.status >= 400:
-            ledger.error = f"http_{ledger.status}"
-        self._metrics.in_flight -= 1
-        self._metrics.finished(ledger)
-        self._records.add(ledger)
+
+def close_ledger(ledger: Ledger, metrics: Metrics, records: Records) -> None:
+    ledger.ended_ns = monotonic_ns()
+    if ledger.error is None and ledger.status >= 400:
+        ledger.error = f"http_{ledger.status}"
+    metrics.in_flight -= 1
+    metrics.finished(ledger)
+    records.add(ledger)

@@ -87,6 +87,15 @@ def test_values_of_assignments_are_yaml(assignment: str, value: Any) -> None:
         ("http=1", "http"),
         ("http.port.x=1", "http.port"),
         ("http.send_timeout=.nan", "http.send_timeout"),
+        ("http.cors_origins=['https://app.example/']", "http.cors_origins.0"),
+        ("http.cors_origins=['*', 'https://app.example/page']", "http.cors_origins.1"),
+        ("http.cors_origins=['app.example']", "http.cors_origins.0"),
+        ("http.cors_origins=['https://App.example']", "http.cors_origins.0"),
+        ("http.cors_origins=['https://*.example']", "http.cors_origins.0"),
+        ("http.cors_origins=['https://me@app.example']", "http.cors_origins.0"),
+        ("http.cors_origins=['null']", "http.cors_origins.0"),
+        ('http.cors_origins=["https://app.example\\n"]', "http.cors_origins.0"),
+        ("http.cors_origins=https://app.example", "http.cors_origins"),
         ("engine.kind=magic", "engine.kind"),
         ("engine.args=1", "engine.args"),
         ("telemetry.log_level=loud", "telemetry.log_level"),
@@ -100,6 +109,17 @@ def test_what_cannot_be_used_is_refused_with_its_path(write: Any, assignment: st
     with pytest.raises(ConfigError) as caught:
         load(None, [assignment])
     assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "https://app.example", "http://localhost:3000", "http://[::1]:8080", "http://10.0.0.1", "app-x://page"],
+)
+def test_an_origin_is_given_as_a_browser_sends_it(origin: str) -> None:
+    assert load(None, [f"http.cors_origins=['{origin}', 'https://b.example']"]).http.cors_origins == (
+        origin,
+        "https://b.example",
+    )
 
 
 def test_an_assignment_through_a_value_is_refused() -> None:

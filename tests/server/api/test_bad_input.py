@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from server.request import FinishReason
 from tests.support.engines import FakeEngine
 from tests.support.site import CHAT, COMPLETIONS, MODEL, Served, chat, completion
 
@@ -110,6 +111,10 @@ WRONG: dict[str, list[Any]] = {
     "ignore_eos": ["true", 1],
     "include_timings": ["true", 1],
     "user": [1, [], "x" * 1025],
+    "return_token_ids": ["true", 1, []],
+    "prompt_logprobs": [-1, 21, 1.0, "1", True],
+    "priority": [2**31, -(2**31) - 1, 1.0, "1", True],
+    "cache_salt": ["", 1, [], "x" * 1025],
     "model": [1, None, [], "", "x" * 1025],
 }
 
@@ -199,18 +204,15 @@ async def test_more_choices_over_all_prompts_than_one_request_may_have(site: Ser
 
 
 UNSUPPORTED: list[tuple[str, str, Any]] = [
-    (CHAT, "tools", [{"type": "function", "function": {"name": "f"}}]),
-    (CHAT, "tool_choice", "required"),
-    (CHAT, "response_format", {"type": "json_object"}),
-    (CHAT, "logprobs", True),
-    (CHAT, "top_logprobs", 5),
     (CHAT, "audio", {"voice": "x", "format": "wav"}),
-    (CHAT, "structured_outputs", {"json": {}}),
-    (COMPLETIONS, "echo", True),
+    (CHAT, "functions", [{"name": "f"}]),
+    (CHAT, "function_call", "auto"),
+    (CHAT, "chat_template", "{% for i in range(10**9) %}x{% endfor %}"),
+    (CHAT, "documents", [{"title": "x"}]),
     (COMPLETIONS, "suffix", "x"),
-    (COMPLETIONS, "logprobs", 1),
     (COMPLETIONS, "best_of", 2),
-    (COMPLETIONS, "structured_outputs", {"json": {}}),
+    (COMPLETIONS, "response_format", {"type": "json_object"}),
+    (COMPLETIONS, "prompt_embeds", "AAAA"),
 ]
 
 
@@ -263,6 +265,45 @@ async def test_a_body_over_the_limit(site: Served[FakeEngine], path: str, extra:
         assert (await refused(site, path, body.ljust(limit)))["param"] == "temperature"
     else:
         assert (await refused(site, path, b" " * (limit + extra), status=413))["code"] == "request_too_large"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stop_token_ids": [10**6]},
+        {"logit_bias": {"191222": -100}},
+        {"logit_bias": {"AI": 1}},
+        {"logit_bias": {str(token_id): 1 for token_id in range(2000)}},
+        {"stop_token_ids": list(range(2000))},
+        {"n": 16384},
+        {"max_tokens": 0, "echo": True},
+        {"structured_outputs": {"json": {"type": "array", "maxItems": 10**9}}},
+    ],
+    ids=lambda fields: repr(fields)[:40],
+)
+async def test_what_once_killed_an_engine_is_refused_and_neighbours_go_on(
+    site: Served[FakeEngine], path: str, fields: dict[str, Any]
+) -> None:
+    neighbour = site.open(path, payload(path))
+    sequence = await site.engine.sequence()
+    refusal = await site.post(path, payload(path, **fields))
+    assert refusal.status == 400
+    assert refusal.error["type"] == "invalid_request_error"
+    sequence.say("still here", finish=FinishReason.LENGTH)
+    assert (await neighbour).status == 200
+    assert site.engine.sequences == [sequence]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "options",
+    [{"include_usage": 1}, {"include_usage": "true"}, {"continuous_usage_stats": 1}, {"continuous_usage_stats": []}],
+    ids=repr,
+)
+async def test_a_wrong_option_of_a_stream_is_named(site: Served[FakeEngine], path: str, options: Any) -> None:
+    error = await refused(site, path, payload(path, stream=True, stream_options=options))
+    assert str(error["param"]).startswith("stream_options.")
 
 
 async def test_of_a_key_given_twice_the_last_counts(site: Served[FakeEngine]) -> None:

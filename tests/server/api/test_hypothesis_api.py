@@ -31,7 +31,7 @@ VALUES = st.recursive(
 MESSAGES = st.lists(
     st.fixed_dictionaries(
         {"role": st.sampled_from(["system", "developer", "user", "assistant", "tool"]), "content": TEXTS},
-        optional={"name": TEXTS, "tool_calls": st.just([]), "tool_call_id": TEXTS},
+        optional={"name": TEXTS, "tool_calls": st.just([]), "tool_call_id": TEXTS, "reasoning": TEXTS},
     ),
     min_size=1,
     max_size=4,
@@ -41,6 +41,31 @@ PROMPTS = st.one_of(
     st.lists(TEXTS, max_size=3),
     st.lists(st.integers(0, 49151), max_size=8),
     st.lists(st.lists(st.integers(0, 49151), max_size=4), max_size=3),
+)
+
+SCHEMAS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["object", "array", "string"])},
+    optional={"pattern": TEXTS, "maxItems": NUMBERS, "$defs": VALUES, "properties": st.dictionaries(KEYS, VALUES)},
+)
+TOOLS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function"),
+            "function": st.fixed_dictionaries(
+                {"name": st.sampled_from(["f", "g", "get-weather"])},
+                optional={"description": TEXTS, "parameters": SCHEMAS, "strict": st.booleans()},
+            ),
+        }
+    ),
+    max_size=3,
+)
+CHOICES = st.sampled_from(["auto", "none", "required", {"type": "function", "function": {"name": "f"}}])
+CONSTRAINTS = st.one_of(
+    st.fixed_dictionaries({"json": SCHEMAS}),
+    st.fixed_dictionaries({"regex": TEXTS}),
+    st.fixed_dictionaries({"choice": st.lists(TEXTS, max_size=3)}),
+    st.fixed_dictionaries({"grammar": TEXTS}),
+    st.fixed_dictionaries({"json_object": st.booleans()}),
 )
 
 SAMPLING: dict[str, st.SearchStrategy[Any]] = {
@@ -62,20 +87,33 @@ SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "ignore_eos": st.booleans(),
     "skip_special_tokens": st.booleans(),
     "stream": st.booleans(),
-    "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
+    "stream_options": st.fixed_dictionaries({"include_usage": st.booleans(), "continuous_usage_stats": st.booleans()}),
     "user": st.text(),
     "include_timings": st.booleans(),
-    "logprobs": st.none(),
-    "structured_outputs": st.none(),
+    "structured_outputs": CONSTRAINTS,
+    "prompt_logprobs": st.integers(0, 3),
+    "return_token_ids": st.booleans(),
+    "priority": st.integers(-5, 5),
+    "cache_salt": TEXTS,
     "": VALUES,
 }
 OF_CHAT = SAMPLING | {
     "max_completion_tokens": st.integers(1, 40),
-    "tools": st.none(),
-    "tool_choice": st.just("auto"),
-    "response_format": st.just({"type": "text"}),
+    "tools": TOOLS,
+    "tool_choice": CHOICES,
+    "parallel_tool_calls": st.booleans(),
+    "response_format": st.sampled_from([{"type": "text"}, {"type": "json_object"}]),
+    "logprobs": st.booleans(),
+    "top_logprobs": st.integers(0, 3),
+    "reasoning_effort": st.sampled_from(["low", "high", None]),
+    "chat_template_kwargs": st.dictionaries(st.sampled_from(["enable_thinking", "thinking"]), SCALARS, max_size=2),
 }
-OF_TEXT = SAMPLING | {"best_of": st.just(1), "echo": st.just(False), "suffix": st.none()}
+OF_TEXT = SAMPLING | {
+    "best_of": st.just(1),
+    "echo": st.booleans(),
+    "logprobs": st.integers(0, 3),
+    "suffix": st.none(),
+}
 
 
 @st.composite
@@ -91,7 +129,7 @@ FUZZED = settings(max_examples=150, suppress_health_check=[HealthCheck.function_
 
 @pytest.fixture
 async def played(scripted: MakeScripted) -> AsyncIterator[Served[ScriptedEngine]]:
-    async with serving(scripted(max_model_len=256)) as site:
+    async with serving(scripted(max_model_len=256), "chat.tool_parser=hermes", "chat.reasoning_parser=think") as site:
         yield site
 
 

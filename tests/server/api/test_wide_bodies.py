@@ -5,6 +5,8 @@ from time import thread_time
 import pytest
 
 from tests.support.engines import FakeEngine
+from tests.support.messages import MESSAGES
+from tests.support.responses import RESPONSES
 from tests.support.site import CHAT, COMPLETIONS, Served
 
 WIDE: dict[str, tuple[str, bytes]] = {
@@ -18,6 +20,30 @@ WIDE: dict[str, tuple[str, bytes]] = {
     "biases": (
         CHAT,
         b'{"model":"m","messages":[],"logit_bias":{' + b",".join(b'"%d":"x"' % i for i in range(300_000)) + b"}}",
+    ),
+    "tools": (CHAT, b'{"model":"m","messages":[],"tools":[' + b",".join([b"{}"] * 1_000_000) + b"]}"),
+    "choices": (
+        CHAT,
+        b'{"model":"m","messages":[],"structured_outputs":{"choice":[' + b",".join([b"1"] * 1_000_000) + b"]}}",
+    ),
+    "a schema": (
+        CHAT,
+        b'{"model":"smollm2-135m","messages":[{"role":"user"}],"structured_outputs":{"json":{"anyOf":['
+        + b",".join([b"{}"] * 1_000_000)
+        + b"]}}}",
+    ),
+    "input items": (RESPONSES, b'{"model":"m","input":[' + b",".join([b"{}"] * 1_000_000) + b"]}"),
+    "hosted tools": (RESPONSES, b'{"model":"m","input":"x","tools":[' + b",".join([b"{}"] * 1_000_000) + b"]}"),
+    "turns": (MESSAGES, b'{"model":"m","max_tokens":1,"messages":[' + b",".join([b"1"] * 1_000_000) + b"]}"),
+    "blocks": (
+        MESSAGES,
+        b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":['
+        + b",".join([b"{}"] * 1_000_000)
+        + b"]}]}",
+    ),
+    "system": (
+        MESSAGES,
+        b'{"model":"m","max_tokens":1,"messages":[],"system":[' + b",".join([b"{}"] * 1_000_000) + b"]}",
     ),
     "tokens": ("/detokenize", b'{"tokens":[' + b",".join([b"-1"] * 1_000_000) + b"]}"),
 }

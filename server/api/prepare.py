@@ -1,0 +1,66 @@
+"""From a Conversation to the GenerationRequest that the pipeline serves."""
+
+from dataclasses import replace
+
+from starlette.requests import Request
+
+from server.api.conversation import Conversation
+from server.api.fields import SamplingFields, sampling_params
+from server.api.services import Services, ledger_of, services
+from server.request import GenerationRequest
+from server.stages import Stage
+
+
+async def prepare(
+    request: Request,
+    conversation: Conversation,
+    fields: SamplingFields,
+    body_bytes: int,
+    *,
+    max_tokens: int | None,
+    max_tokens_name: str,
+    prompt_name: str,
+    top_logprobs: int | None = None,
+) -> GenerationRequest:
+    """Template, tokenize, check against the model; laps VALIDATE and TOKENIZE. Raises InvalidRequest."""
+    site, ledger = services(request), ledger_of(request)
+    model, parsers = site.engine.model, site.parsers
+    conversation.check()
+    parsers.check(conversation)
+    constraint = conversation.constraint()
+    ledger.clock.lap(Stage.VALIDATE)
+    text, prompt = await tokenized(site, conversation, body_bytes)
+    params = sampling_params(
+        fields, model, [prompt], max_tokens=max_tokens, max_tokens_name=max_tokens_name, prompt_name=prompt_name
+    )
+    reading = parsers.reading(conversation, text)
+    params = replace(
+        params,
+        logprobs=top_logprobs,
+        structured=constraint or params.structured,
+        skip_special_tokens=params.skip_special_tokens and not parsers.needs_special_tokens(conversation),
+    )
+    ledger.clock.lap(Stage.TOKENIZE)
+    return GenerationRequest(
+        ledger.id,
+        [prompt],
+        params,
+        n=fields.choices,
+        streamed=bool(fields.stream),
+        reading=replace(reading, return_token_ids=bool(fields.return_token_ids)),
+        priority=fields.priority or 0,
+        cache_salt=fields.salt,
+    )
+
+
+async def tokenized(site: Services, conversation: Conversation, body_bytes: int) -> tuple[str, list[int]]:
+    """The prompt's text and its ids; raises InvalidRequest."""
+    tokenizer = site.engine.model.tokenizer
+    kwargs = site.parsers.template_kwargs(conversation)
+
+    def work() -> tuple[str, list[int]]:
+        tools = [tool.for_template() for tool in conversation.offered]
+        text = tokenizer.render_chat(conversation.messages, tools=tools, **kwargs)
+        return text, tokenizer.encode(text, add_special_tokens=False)
+
+    return await site.tokenizers.run(body_bytes, work)
