@@ -42,7 +42,12 @@ class LiveServer:
         profile = config.CONFIGS / f"{detect_device()}.yaml"
         settings = config.load(
             profile,
-            [f"engine.args.max_num_seqs={SLOTS}", "engine.args.max_model_len=2048", "http.keepalive=60"],
+            [
+                f"engine.args.max_num_seqs={SLOTS}",
+                "engine.args.max_model_len=2048",
+                "http.keepalive=60",
+                "chat.tool_parser=hermes",
+            ],
             {"engine.model": "smollm2-135m", "http.host": self.host},
         )
         self._failed = threading.Event()
@@ -64,6 +69,7 @@ class LiveServer:
         self._server.should_exit = True
         self._thread.join(60)
         assert not self._thread.is_alive(), "the server did not stop"
+        del self._app, self.services, self._server
 
     def run(self, work: Coroutine[Any, Any, T], within: float = DEADLINE_S) -> T:
         """`work` on the server's own loop, where the engine lives."""
@@ -128,6 +134,9 @@ def live_server() -> Iterator[LiveServer]:
         server.stop()
         structlog.reset_defaults()
         gc.unfreeze()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # vLLM leaves a ZeroMQ context open
+            gc.collect()
         os.environ.clear()
         os.environ.update(environment)
 

@@ -152,11 +152,11 @@ async def test_a_conversation_longer_than_the_context_is_refused(live: LiveServe
 
 
 async def test_what_is_not_there_yet_is_refused_rather_than_ignored(live: LiveServer) -> None:
-    error = await refused(live, COMPLETIONS, completion(echo=True, max_tokens=1))
-    assert (error["param"], error["code"]) == ("echo", "unsupported_parameter")
+    error = await refused(live, COMPLETIONS, completion(suffix="x", max_tokens=1))
+    assert (error["param"], error["code"]) == ("suffix", "unsupported_parameter")
     await refused(live, COMPLETIONS, completion(echo=True, max_tokens=0))
-    error = await refused(live, CHAT, chat(tools=[{"type": "function", "function": {"name": "f"}}]))
-    assert error["param"] == "tools"
+    error = await refused(live, CHAT, chat(functions=[{"name": "f"}]))
+    assert (error["param"], error["code"]) == ("functions", "unsupported_parameter")
 
 
 @pytest.mark.parametrize(
