@@ -16,11 +16,16 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 
+# Others' clients, for the tests: one environment per requirements file, and Node's packages.
+CLIENTS := .venv-clients
+WANTED  := tests/clients/environments
+STAMPS  := $(patsubst $(WANTED)/%.txt,$(CLIENTS)/%/.stamp,$(wildcard $(WANTED)/*.txt)) $(CLIENTS)/node/.stamp
+
 DEFAULT_MODEL   := smollm2-135m
 TORCH_CPU        = $(shell grep ^torch== constraints-cpu.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: help setup model serve test check clean
+.PHONY: help setup model serve test check clients clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,7 +37,7 @@ setup: $(STAMP) model  ## .venv, pinned dependencies and the default model
 serve: setup  ## serve MODEL on HOST:PORT
 	@exec $(BIN)/streamgauge serve "$(MODEL)" --host "$(HOST)" --port "$(PORT)"
 
-test: setup  ## all tests
+test: setup clients  ## all tests
 	@exec $(BIN)/python -m pytest $(ARGS)
 
 check: $(STAMP)  ## lint, format, types, the layer rule
@@ -41,8 +46,10 @@ check: $(STAMP)  ## lint, format, types, the layer rule
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
+clients: $(STAMPS)  ## others' clients, which the tests run (about 2 minutes the first time)
+
 clean:  ## remove .venv and caches; the pulled models stay
-	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	@rm -rf $(VENV) $(CLIENTS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted set-up is taken up again by the next run.
@@ -79,3 +86,20 @@ $(STAMP): pyproject.toml constraints-cpu.txt constraints-gpu.txt Makefile
 model: $(STAMP)
 	@cache="$${STREAMGAUGE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/streamgauge}"; \
 	[[ -e "$$cache/models/$(DEFAULT_MODEL)/model.json" ]] || $(BIN)/streamgauge models pull $(DEFAULT_MODEL)
+
+# A client that cannot be installed leaves no stamp, and its tests are skipped.
+$(CLIENTS)/%/.stamp: $(WANTED)/%.txt | $(STAMP)
+	@echo "setup: clients, $*"
+	@rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D)
+	@if [[ $* == benchmarks ]]; then \
+	    site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	    $(BIN)/python -c "$$site" > "$$($(@D)/bin/python -c "$$site")/streamgauge-venv.pth"; \
+	fi
+	@if $(PIP) --python $(@D)/bin/python install --no-warn-conflicts -r $<; then touch $@; \
+	else echo "setup: $* could not be installed: its tests will be skipped" >&2; fi
+
+$(CLIENTS)/node/.stamp: $(addprefix $(WANTED)/node/,package.json package-lock.json .npmrc)
+	@echo "setup: clients, node"
+	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
+	@if (cd $(@D) && npm ci --loglevel=error >/dev/null); then touch $@; \
+	else echo "setup: npm could not install the clients for Node: their tests will be skipped" >&2; fi
