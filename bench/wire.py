@@ -18,26 +18,23 @@ class SseParser:
 
     def __init__(self) -> None:
         self._pending = b""
+        self._cr = False  # a CR came last: it may be half of a CRLF
 
     def feed(self, data: bytes) -> list[bytes]:
         # By far the most reads bring one event of one line.
         one_line = data.startswith(b"data: ") and data.endswith(b"\n\n") and data.find(b"\n") == len(data) - 2
-        if one_line and not self._pending and b"\r" not in data:
+        if one_line and not self._pending and not self._cr and b"\r" not in data:
             return [data[6:-2]]
         return self._feed(data)
 
     def _feed(self, data: bytes) -> list[bytes]:
-        buffer = self._pending + data if self._pending else data
-        if b"\r" in buffer:
-            buffer = _lf_only(buffer)
+        if self._cr:
+            data = b"\r" + data
+        self._cr = data.endswith(b"\r")
+        # What is pending has been through this already: a CR that it still has is no half of anything.
+        buffer = self._pending + data.removesuffix(b"\r").replace(b"\r\n", b"\n")
         *events, self._pending = buffer.split(b"\n\n")
         return [payload for event in events if (payload := _payload(event)) is not None]
-
-
-def _lf_only(buffer: bytes) -> bytes:
-    # A last CR may be half of a CRLF: it stays as it is until its successor is known.
-    held = b"\r" if buffer.endswith(b"\r") else b""
-    return buffer.removesuffix(b"\r").replace(b"\r\n", b"\n") + held
 
 
 def _payload(event: bytes) -> bytes | None:

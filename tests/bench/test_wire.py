@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.wire import (
@@ -42,6 +42,7 @@ sse_streams = st.lists(st.sampled_from([b"data:", b" ", b"x", b"\n", b"\n\n", b"
 
 
 @given(cut_anywhere(sse_streams))
+@example((b"data:data:\r\r\n\n", [b"data:data:\r\r\n", b"\n"]))  # the second CR was joined with the next read's LF
 def test_events_are_the_same_wherever_the_stream_is_cut(cut: tuple[bytes, list[bytes]]) -> None:
     whole, pieces = cut
     assert parse(pieces) == parse([whole])
