@@ -1,5 +1,6 @@
 """Formats whose calls are JSON objects."""
 
+from abc import abstractmethod
 from typing import ClassVar, Final
 
 from sampling.incremental import Markers, Step, after_space
@@ -43,11 +44,7 @@ class HermesParser(MarkedCallParser):
 
     def _object(self, text: str, pos: int, parts: list[Part]) -> int:
         call = self._call
-        end = call.feed(text, pos, parts)
-        if call.started:
-            self._forget()
-        else:
-            self._keep(text[pos:end])
+        end = self._feed(call, text, pos, parts)
         if call.reading:
             return self._wait(text, end)
         if call.started:
@@ -82,11 +79,7 @@ class _ObjectsParser(CallParser):
 
     def _object(self, text: str, pos: int, parts: list[Part]) -> int:
         call = self._call
-        end = call.feed(text, pos, parts)
-        if call.started:
-            self._forget()
-        else:
-            self._keep(text[pos:end])
+        end = self._feed(call, text, pos, parts)
         if call.reading:
             return self._wait(text, end)
         if not call.started:
@@ -95,8 +88,8 @@ class _ObjectsParser(CallParser):
         self._step = self._after_object
         return end
 
-    def _after_object(self, text: str, pos: int, parts: list[Part]) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _after_object(self, text: str, pos: int, parts: list[Part]) -> int: ...
 
     def _no_call(self, pos: int, parts: list[Part]) -> int:
         self._spill(parts)

@@ -1,12 +1,14 @@
 """The text around the calls of tools."""
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from sampling.incremental import SPACE, Incremental, Markers, Step, after_space
 from sampling.parts import Part
+from sampling.tool_object import CallObject
 
 
-class CallParser(Incremental):
+class CallParser(Incremental, ABC):
     """Text is exact, but for whitespace directly before and after calls, which is dropped."""
 
     __slots__ = ("_after_call",)
@@ -41,6 +43,15 @@ class CallParser(Incremental):
         kept = self._take()
         self._show(kept, 0, len(kept), parts)
 
+    def _feed(self, call: CallObject, text: str, pos: int, parts: list[Part]) -> int:
+        """Where `call` has read to; until it has begun, what it reads may still be text."""
+        end = call.feed(text, pos, parts)
+        if call.started:
+            self._forget()
+        else:
+            self._keep(text[pos:end])
+        return end
+
     def _plain(self, text: str, pos: int, parts: list[Part]) -> int:
         """No more calls."""
         parts.append(self._take() + text[pos:])
@@ -60,9 +71,9 @@ class MarkedCallParser(CallParser):
         super().__init__(self._text)
         self._markers = markers
 
+    @abstractmethod
     def _marked(self, marker: str, parts: list[Part]) -> None:
         """Chooses the next step after a marker; `_kept` is the whitespace before it."""
-        raise NotImplementedError
 
     def _text(self, text: str, pos: int, parts: list[Part]) -> int:
         found = self._markers.search(text, pos)

@@ -53,17 +53,15 @@ class ChatRequest(SamplingFields):
 
     def conversation(self) -> Conversation:
         """Raises InvalidRequest."""
-        constraint = self.structured_outputs.constraint() if self.structured_outputs else None
-        if self.response_format is not None:
-            constraint = self.response_format.constraint() or constraint
+        of_format = self.response_format.constraint() if self.response_format else None
         return Conversation(
             messages=[message.for_template() for message in self.messages],
-            tools=[tool.tool() for tool in self.tools or ()],
+            tools=[tool.function.tool() for tool in self.tools or ()],
             tool_choice=tool_choice(self.tool_choice),
             parallel_calls=self.parallel_tool_calls is not False,
-            structured=constraint,
+            structured=of_format or self.constraint(),
             template_kwargs=self.chat_template_kwargs or {},
-            reasoning_effort=self.reasoning_effort,
+            template_hints={"reasoning_effort": self.reasoning_effort},
         )
 
     @property

@@ -2,27 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import BeforeValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
 
 from sampling.params import Structured
-from sampling.structured import StructuredError, schema_text
 from server.api.body import WireModel
+from server.api.content import format_constraint, template_call, text_only
 from server.api.conversation import MAX_TOOLS, Named, Tool, ToolChoice
-from server.errors import InvalidRequest
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
-def text_only(part: Any) -> Any:
-    """Images, audio and files get an answer that says why, before their shape is looked at."""
-    if isinstance(part, dict) and isinstance(kind := part.get("type"), str):
-        if kind == "refusal":  # what an assistant refused with is what it said
-            return {"type": "text", "text": part.get("refusal")}
-        if kind != "text":
-            message = "this server takes text only, it has no use for {kind}"
-            raise PydanticCustomError("text_only", message, {"kind": kind[:40]})
+def _said(part: Any) -> Any:
+    """What an assistant refused with is what it said."""
+    if isinstance(part, dict) and part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
     return part
 
 
@@ -31,7 +24,8 @@ class TextPart(WireModel):
     text: str
 
 
-Content = str | Annotated[list[Annotated[TextPart, BeforeValidator(text_only)]], Field(fail_fast=True)]
+_PARTS = ("text", "refusal")
+Content = str | Annotated[list[Annotated[TextPart, BeforeValidator(_said), text_only(_PARTS)]], Field(fail_fast=True)]
 
 
 class FunctionCall(WireModel):
@@ -45,14 +39,8 @@ class MessageToolCall(WireModel):
     function: FunctionCall
 
     def for_template(self) -> dict[str, Any]:
-        """Templates want the arguments as an object; raises InvalidRequest."""
-        try:
-            arguments = orjson.loads(self.function.arguments or "{}")
-        except orjson.JSONDecodeError:
-            arguments = None
-        if not isinstance(arguments, dict):
-            raise InvalidRequest("messages: the arguments of a tool call must be a JSON object.", param="messages")
-        return {"id": self.id, "type": "function", "function": {"name": self.function.name, "arguments": arguments}}
+        """Raises InvalidRequest."""
+        return template_call(self.id, self.function.name, self.function.arguments or "", "messages")
 
 
 class Message(WireModel):
@@ -85,13 +73,13 @@ class FunctionTool(WireModel):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
+    def tool(self) -> Tool:
+        return Tool(self.name, self.description, self.parameters)
+
 
 class ChatTool(WireModel):
     type: Literal["function"]
     function: FunctionTool
-
-    def tool(self) -> Tool:
-        return Tool(self.function.name, self.function.description, self.function.parameters)
 
 
 class NamedFunction(WireModel):
@@ -130,17 +118,7 @@ class ResponseFormat(WireModel):
 
     def constraint(self) -> Structured | None:
         """Raises InvalidRequest."""
-        try:
-            match self.type:
-                case "json_object":
-                    return Structured("json_object")
-                case "json_schema":
-                    if self.json_schema is None or self.json_schema.schema_ is None:
-                        raise StructuredError("a schema is missing.")
-                    return Structured("json", schema_text(self.json_schema.schema_))
-                case "structural_tag":
-                    tag = self.model_dump(include={"type", "structures", "triggers", "format"}, exclude_none=True)
-                    return Structured("structural_tag", schema_text(tag))
-        except StructuredError as error:
-            raise InvalidRequest(f"response_format: {error}", param="response_format") from None
-        return None
+        schema = self.json_schema.schema_ if self.json_schema else None
+        if self.type == "structural_tag":
+            schema = self.model_dump(include={"type", "structures", "triggers", "format"}, exclude_none=True)
+        return format_constraint(self.type, schema, "response_format")

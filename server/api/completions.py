@@ -97,7 +97,12 @@ async def create_completion(request: Request) -> Response:
     if len(prompts) * completion.choices > MAX_CHOICES:
         raise InvalidRequest(f"n: at most {MAX_CHOICES} choices over all prompts.", param="n")
     params = sampling_params(completion, model, prompts, max_tokens=completion.max_tokens, prompt_name="prompt")
-    params = replace(params, logprobs=completion.logprobs, prompt_logprobs=completion.prompt_alternatives)
+    params = replace(
+        params,
+        logprobs=completion.logprobs,
+        prompt_logprobs=completion.prompt_alternatives,
+        structured=completion.constraint(),
+    )
     ledger.clock.lap(Stage.TOKENIZE)
     generation = GenerationRequest(
         ledger.id,

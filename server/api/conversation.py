@@ -48,7 +48,7 @@ class Conversation:
     parallel_calls: bool = True
     structured: Structured | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    reasoning_effort: str | None = None
+    template_hints: Mapping[str, Any] = field(default_factory=dict)  # given where the operator lets them be; None: none
 
     @property
     def offered(self) -> Sequence[Tool]:

@@ -126,6 +126,10 @@ class SamplingFields(WireModel):
             self.include_usage and self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
         )
 
+    def constraint(self) -> Structured | None:
+        """Of `structured_outputs`; raises InvalidRequest."""
+        return self.structured_outputs.constraint() if self.structured_outputs else None
+
     @property
     def salt(self) -> str | None:
         """What the engine gets: of one shape, whatever characters the client chose."""
@@ -196,7 +200,6 @@ def sampling_params(
         ignore_eos=bool(fields.ignore_eos),
         skip_special_tokens=fields.skip_special_tokens is not False,
         prompt_logprobs=fields.prompt_logprobs,
-        structured=fields.structured_outputs.constraint() if fields.structured_outputs else None,
     )
 
 

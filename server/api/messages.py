@@ -27,7 +27,7 @@ async def create_message(request: Request) -> Response:
     check_model(asked.model, model)
     generation = await prepare(
         request,
-        asked.conversation(site.settings.chat.template_kwargs),
+        asked.conversation(),
         asked,
         size,
         max_tokens=asked.max_tokens,
@@ -48,7 +48,7 @@ async def count_tokens(request: Request) -> dict[str, int]:
     asked, size = await body.accept(request, CountRequest)
     asked.check()
     check_model(asked.model, site.engine.model)
-    conversation = asked.conversation(site.settings.chat.template_kwargs)
+    conversation = asked.conversation()
     conversation.check()
     _, prompt = await tokenized(site, conversation, size)
     return {"input_tokens": len(prompt)}

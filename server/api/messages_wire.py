@@ -1,15 +1,14 @@
 """Requests of Anthropic's Messages protocol, and what they are to chat templates."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints
 
 from sampling.params import Structured
-from sampling.structured import StructuredError, schema_text
 from server.api.body import WireModel
+from server.api.content import format_constraint, text_only
 from server.api.conversation import MAX_TOOLS, Conversation, Named, Tool, ToolChoice
 from server.api.fields import MAX_STOPS, SamplingFields, StopString, refuse
 from server.errors import InvalidRequest
@@ -44,18 +43,8 @@ class ToolUseBlock(WireModel):
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.input}}
 
 
-def _text_only(block: Any) -> Any:
-    """Images, documents and the like get an answer that says why, before their shape is looked at."""
-    kind = block.get("type") if isinstance(block, dict) else None
-    if isinstance(kind, str) and kind not in _BLOCKS:
-        raise PydanticCustomError(
-            "text_only", "this server takes text only; it has no use for {kind} blocks", {"kind": kind[:40]}
-        )
-    return block
-
-
 _BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result"})
-PlainBlock = Annotated[TextBlock, BeforeValidator(_text_only)]
+PlainBlock = Annotated[TextBlock, text_only(_BLOCKS)]
 PlainContent = str | Annotated[list[PlainBlock], Field(fail_fast=True)]
 
 
@@ -77,7 +66,7 @@ class ToolResultBlock(WireModel):
 
 
 Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
-AnyBlock = Annotated[Annotated[Block, Field(discriminator="type")], BeforeValidator(_text_only)]
+AnyBlock = Annotated[Annotated[Block, Field(discriminator="type")], text_only(_BLOCKS)]
 
 
 class Message(WireModel):
@@ -141,12 +130,9 @@ class OutputFormat(WireModel):
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema")
 
-    def constraint(self) -> Structured:
+    def constraint(self) -> Structured | None:
         """Raises InvalidRequest."""
-        try:
-            return Structured("json", schema_text(self.schema_))
-        except StructuredError as error:
-            raise InvalidRequest(f"output_config: {error}", param="output_config") from None
+        return format_constraint(self.type, self.schema_, "output_config")
 
 
 class OutputConfig(WireModel):
@@ -174,8 +160,8 @@ class PromptFields(WireModel):
         """Raises InvalidRequest for what is not implemented."""
         refuse({"mcp_servers": self.mcp_servers, "container": self.container})
 
-    def conversation(self, template_kwargs: Collection[str]) -> Conversation:
-        """`template_kwargs` are those that may be given to the template; raises InvalidRequest."""
+    def conversation(self) -> Conversation:
+        """Raises InvalidRequest."""
         given = self.tool_choice
         return Conversation(
             messages=self._for_template(),
@@ -183,7 +169,7 @@ class PromptFields(WireModel):
             tool_choice=given.choice() if given else "auto",
             parallel_calls=given is None or not given.disable_parallel_tool_use,
             structured=self._constraint(),
-            template_kwargs={name: value for name, value in self._wishes().items() if name in template_kwargs},
+            template_hints=self._hints(),
         )
 
     def _for_template(self) -> list[dict[str, Any]]:
@@ -209,14 +195,14 @@ class PromptFields(WireModel):
         wanted = (self.output_config.format if self.output_config else None) or self.output_format
         return wanted.constraint() if wanted else None
 
-    def _wishes(self) -> dict[str, Any]:
+    def _hints(self) -> dict[str, Any]:
         """Templates call the switch one way or the other."""
-        wishes: dict[str, Any] = {}
+        hints: dict[str, Any] = {}
         if self.thinking is not None:
-            wishes |= dict.fromkeys(("enable_thinking", "thinking"), self.thinking.type != "disabled")
-        if self.output_config is not None and self.output_config.effort:
-            wishes["reasoning_effort"] = self.output_config.effort
-        return wishes
+            hints |= dict.fromkeys(("enable_thinking", "thinking"), self.thinking.type != "disabled")
+        if self.output_config is not None:
+            hints["reasoning_effort"] = self.output_config.effort
+        return hints
 
 
 class CountRequest(PromptFields):
@@ -237,12 +223,10 @@ class MessagesRequest(PromptFields, SamplingFields):
         refuse({name: getattr(self, name) for name in _NO_PLACE})
 
     def _constraint(self) -> Structured | None:
-        constraint = super()._constraint()
-        if self.structured_outputs is None:
-            return constraint
-        if constraint is not None:
+        of_format = super()._constraint()
+        if of_format is not None and self.structured_outputs is not None:
             raise InvalidRequest("Give `output_config` or `structured_outputs`.", param="structured_outputs")
-        return self.structured_outputs.constraint()
+        return of_format or self.constraint()
 
 
 _NO_PLACE = ("stop", "prompt_logprobs", "return_token_ids")  # of other protocols; an answer has no place for them

@@ -46,9 +46,9 @@ class AnswerParsers:
                     f"chat_template_kwargs.{name}: must be true, false, a number or a short text.",
                     param="chat_template_kwargs",
                 )
-        effort = conversation.reasoning_effort
-        wished = {"reasoning_effort": effort} if effort and "reasoning_effort" in self._settings.template_kwargs else {}
-        return wished | dict(given)
+        hints = conversation.template_hints.items()
+        known = {name: hint for name, hint in hints if hint is not None and name in self._settings.template_kwargs}
+        return known | dict(given)
 
     def reading(self, conversation: Conversation, prompt: str) -> Reading:
         return Reading(
@@ -76,11 +76,11 @@ class AnswerParsers:
         if self._tools is None or not self._reads_calls(conversation):
             return None
         functions = [tool.for_template()["function"] for tool in conversation.offered]
-        return partial(self._tools.make, functions)
+        return partial(self._tools, functions)
 
     def _reasoning_of(self, prompt: str) -> Any:
         """A template may open the thinking itself."""
         if self._reasoning is None:
             return None
         start = self._reasoning.start
-        return partial(self._reasoning.make, start is not None and prompt.rstrip().endswith(start))
+        return partial(self._reasoning, start is not None and prompt.rstrip().endswith(start))

@@ -37,7 +37,7 @@ async def prepare(
     params = replace(
         params,
         logprobs=top_logprobs,
-        structured=constraint or params.structured,
+        structured=constraint,
         skip_special_tokens=params.skip_special_tokens and not parsers.needs_special_tokens(conversation),
     )
     ledger.clock.lap(Stage.TOKENIZE)

@@ -4,12 +4,11 @@ the messages that chat templates know."""
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import orjson
-from pydantic import BeforeValidator, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import Discriminator, Field, Tag
 
 from server.api.body import WireModel
 from server.api.chat_messages import ToolName
+from server.api.content import template_call, text_only
 from server.api.responses_items import new_id
 from server.errors import InvalidRequest
 
@@ -22,22 +21,13 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "refusal", "summary_text", "
 _IGNORED = frozenset({"reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"})
 
 
-def _text_only(part: Any) -> Any:
-    """Images, audio and files get an answer that says why, before their shape is looked at."""
-    if isinstance(part, dict) and isinstance(kind := part.get("type"), str) and kind not in _TEXT_PARTS:
-        raise PydanticCustomError(
-            "text_only", "this server takes text only; it has no use for {kind}", {"kind": kind[:40]}
-        )
-    return part
-
-
 class ContentPart(WireModel):
     type: Literal["input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text"]
     text: str = ""
     refusal: str = ""
 
 
-TextPart = Annotated[ContentPart, BeforeValidator(_text_only)]
+TextPart = Annotated[ContentPart, text_only(_TEXT_PARTS)]
 Text = str | Annotated[list[TextPart], Field(fail_fast=True)]
 GivenId = Annotated[str, Field(max_length=256)]
 
@@ -158,16 +148,10 @@ def _add_message(messages: list[Item], item: Mapping[str, Any], *, first: bool) 
 
 
 def _add_call(messages: list[Item], item: Mapping[str, Any]) -> None:
-    try:
-        arguments = orjson.loads(item["arguments"] or "{}")
-    except orjson.JSONDecodeError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise InvalidRequest("input: the arguments of a function_call must be a JSON object.", param="input")
+    call = template_call(item["call_id"], item["name"], item["arguments"], "input")
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
-    function = {"name": item["name"], "arguments": arguments}
-    messages[-1].setdefault("tool_calls", []).append({"id": item["call_id"], "type": "function", "function": function})
+    messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _joined(content: str | Sequence[ContentPart]) -> str:

@@ -7,9 +7,9 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from sampling.params import Structured
-from sampling.structured import StructuredError, schema_text
 from server.api.body import WireModel
-from server.api.chat_messages import ToolName
+from server.api.chat_messages import FunctionTool, ToolName
+from server.api.content import format_constraint
 from server.api.conversation import MAX_TOOLS, Conversation, Named, Tool, ToolChoice
 from server.api.fields import MAX_LOGPROBS, SamplingFields, refuse
 from server.api.responses_input import Input, Item, messages_of
@@ -27,18 +27,11 @@ def _functions_only(tool: Any) -> Any:
     return tool
 
 
-class FunctionTool(WireModel):
+class FlatTool(FunctionTool):
     type: Literal["function"]
-    name: ToolName
-    description: str | None = Field(default=None, max_length=65_536)
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-    def tool(self) -> Tool:
-        return Tool(self.name, self.description, self.parameters)
 
 
-ResponseTool = Annotated[FunctionTool, BeforeValidator(_functions_only)]
+ResponseTool = Annotated[FlatTool, BeforeValidator(_functions_only)]
 
 
 class NamedFunction(WireModel):
@@ -65,17 +58,7 @@ class TextFormat(WireModel):
 
     def constraint(self) -> Structured | None:
         """Raises InvalidRequest."""
-        try:
-            match self.type:
-                case "json_object":
-                    return Structured("json_object")
-                case "json_schema":
-                    if self.schema_ is None:
-                        raise StructuredError("a schema is missing.")
-                    return Structured("json", schema_text(self.schema_))
-        except StructuredError as error:
-            raise InvalidRequest(f"text.format: {error}", param="text.format") from None
-        return None
+        return format_constraint(self.type, self.schema_, "text.format")
 
     def echo(self) -> dict[str, Any]:
         if self.type != "json_schema":
@@ -134,7 +117,7 @@ class ResponsesRequest(SamplingFields):
 
     def conversation_of(self, items: list[Item]) -> Conversation:
         """Raises InvalidRequest."""
-        constraint = self.structured_outputs.constraint() if self.structured_outputs else self._format_constraint()
+        constraint = self.constraint() or self._format_constraint()
         return Conversation(
             messages=messages_of(self.instructions, items),
             tools=self._offered(),
@@ -142,7 +125,7 @@ class ResponsesRequest(SamplingFields):
             parallel_calls=self.parallel_tool_calls is not False,
             structured=constraint,
             template_kwargs=self.chat_template_kwargs or {},
-            reasoning_effort=self.reasoning.effort if self.reasoning else None,
+            template_hints={"reasoning_effort": self.reasoning.effort if self.reasoning else None},
         )
 
     @property
@@ -196,7 +179,7 @@ class ResponsesRequest(SamplingFields):
             "previous_response_id": self.previous_response_id,
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
-            "tools": [tool.model_dump() for tool in self.tools or ()],
+            "tools": [{"type": tool.type, **tool.model_dump()} for tool in self.tools or ()],
             "tool_choice": choice.model_dump() if isinstance(choice, WireModel) else choice or "auto",
             "parallel_tool_calls": self.parallel_tool_calls is not False,
             "text": {"format": text.format.echo() if text and text.format else {"type": "text"}}

@@ -1,5 +1,6 @@
 """The HTTP side of a stream: sse-starlette's response with our way of delivering bytes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ class Connection(Protocol):
     def abort(self) -> None: ...
 
 
-class PushedEventsResponse(EventSourceResponse):
+class PushedEventsResponse(EventSourceResponse, ABC):
     """Headers, HEAD and disconnects are the base class's business; `_carry` sends the body.
 
     Not used of it: its ping (a comment that breaks benchmark clients), its CRLF encoding, its per-event scope, and its
@@ -43,9 +44,9 @@ class PushedEventsResponse(EventSourceResponse):
         self._connection = scope.get("extensions", {}).get("streamgauge")
         await super().__call__(scope, receive, send)
 
+    @abstractmethod
     async def _carry(self, write: Write) -> None:
         """Write the whole body; raises SlowReader."""
-        raise NotImplementedError
 
     async def _too_slow(self, error: SlowReader) -> None:
         """The connection is cut: no clean end may follow."""
