@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 ENV_PREFIX = "STREAMGAUGE_"
@@ -42,19 +42,92 @@ class HttpSettings(Section):
     shutdown_grace: float = Field(default=30.0, ge=0, description="how long running streams may finish after SIGTERM")
     keepalive: float = Field(default=15.0, ge=0, description="silence after which headers or an empty line go out")
     idle_timeout: int = Field(default=75, ge=1, description="how long an idle connection is kept open")
+    header_timeout: float = Field(default=10.0, gt=0, description="from a request's first byte to its last header")
+    body_timeout: float = Field(default=30.0, gt=0, description="longest silence within a request's body")
+    max_header_bytes: int = Field(default=32 << 10, ge=1024, description="request line and headers together")
+    max_headers: int = Field(default=100, ge=10)
+    max_body_bytes: int = Field(default=4 << 20, ge=1024, description="as sent, and once decompressed")
+    max_body_ratio: int = Field(default=100, ge=1, description="decompressed bytes for each byte sent")
+    max_body_depth: int = Field(default=64, ge=8, description="brackets within brackets of a JSON body")
     send_timeout: float = Field(default=30.0, gt=0, description="how long a reader may stall")
-    stream_buffer_bytes: int = Field(default=1 << 20, ge=1024, description="bytes kept for a slow reader")
-    max_body_bytes: int = Field(default=4 << 20, ge=1024)
+    stream_buffer_bytes: int = Field(default=1 << 20, ge=1024, description="kept for a slow reader, and as much of merged deltas")
+    send_buffer_bytes: int = Field(
+        default=64 << 10, ge=0, description="the kernel's buffer of each connection; 0: its own choice, megabytes"
+    )
     cors_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = Field(
         default=(), description="origins whose web pages may call this server; *: any"
     )
+    tls_cert: Path | None = Field(default=None, description="PEM file with the certificate chain")
+    tls_key: Path | None = Field(default=None, description="PEM file with its private key")
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together")
+        return self
+
+
+class KeySettings(Section):
+    """Who may call. Without a file and without api_key everybody may, from this machine alone."""
+
+    file: Path | None = Field(default=None, description="what `streamgauge keys` writes; read again when it changes")
+    api_key: SecretStr | None = Field(default=None, description="one key with every scope; also STREAMGAUGE_API_KEY")
+    insecure: bool = Field(default=False, description="serve other machines without any key")
+
+
+class LimitSettings(Section):
+    """What a key may use in a minute and at once, where the key itself says nothing else. None: no limit."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    concurrent_requests: int | None = Field(default=None, ge=1, description="counted in each server for itself")
+    reserve_tokens: int = Field(
+        default=4096, ge=1, description="most output tokens that a request sets aside at its start; settled at its end"
+    )
+    storage: SecretStr = Field(
+        default=SecretStr("memory"), description="memory, or redis://user:password@host:port/db to share counts"
+    )
+    storage_timeout: float = Field(default=0.04, gt=0, description="seconds that a request waits for the storage")
+    on_storage_failure: Literal["allow", "refuse"] = "allow"
+
+
+class SloSettings(Section):
+    """What the concurrency limit is steered by. Milliseconds that 99 in 100 requests must keep; None: not steered."""
+
+    ttft_p99_ms: float | None = Field(default=None, gt=0, description="time to first token, waiting included")
+    tpot_p99_ms: float | None = Field(default=None, gt=0, description="time per output token")
+
+
+class DegradeSettings(Section):
+    """Shorter answers in place of refusals, for keys of low priority."""
+
+    max_tokens: int | None = Field(default=None, ge=1, description="of each choice under pressure; None: off")
+    from_wait: float = Field(default=1.0, ge=0, description="predicted seconds in our queue that count as pressure")
 
 
 class AdmissionSettings(Section):
-    """Who may enter the engine."""
+    """When requests enter the engine, and which are turned away. Times in seconds."""
 
-    max_sequences: int = Field(default=1024, ge=1, description="sequences in flight; more are refused with 503")
-    request_timeout: float = Field(default=600.0, gt=0, description="seconds for queue and generation together")
+    max_batch_size: int | None = Field(
+        default=None, ge=1, description="sequences in the engine; default: its max_num_seqs"
+    )
+    max_queue_delay: float = Field(
+        default=0.0, ge=0, le=10, description="how long a prompt is held back so that prompts enter together"
+    )
+    preferred_batch_size: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(), description="held sequences at which they go at once"
+    )
+    max_queue_size: int = Field(default=1024, ge=0, description="requests that wait for a permit")
+    max_wait: float | None = Field(
+        default=None,
+        gt=0,
+        description="longest wait for a permit, foreseen or real; default: 10, two thirds of http.keepalive or half "
+        "of slo.ttft_p99_ms, whichever is least",
+    )
+    request_timeout: float = Field(default=600.0, gt=0, description="queue and generation together")
+    stall_timeout: float = Field(default=300.0, gt=0, description="longest time without a token")
+    slo: SloSettings = SloSettings()
+    degrade: DegradeSettings = DegradeSettings()
 
 
 class ScriptedSettings(Section):
@@ -80,6 +153,9 @@ class EngineSettings(Section):
     args: dict[str, Any] = Field(default_factory=dict, description="AsyncEngineArgs, by vLLM's names")
     env: dict[str, str] = Field(
         default_factory=dict, description="environment of vLLM, unless already set; not through STREAMGAUGE_"
+    )
+    stall_s: float = Field(
+        default=60.0, gt=0, description="seconds without a step, while requests run, after which it is not ready"
     )
     scripted: ScriptedSettings = ScriptedSettings()
 
@@ -132,11 +208,34 @@ class Settings(BaseSettings):
     )
 
     http: HttpSettings = HttpSettings()
+    keys: KeySettings = KeySettings()
+    limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     engine: EngineSettings = EngineSettings()
     chat: ChatSettings = ChatSettings()
     responses: ResponsesSettings = ResponsesSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+
+    @property
+    def max_wait(self) -> float:
+        """Seconds that a request may wait for a permit."""
+        ttft_ms, keepalive = self.admission.slo.ttft_p99_ms, self.http.keepalive
+        bounds = [10.0, *([keepalive * 2 / 3] if keepalive else ()), *([ttft_ms / 2e3] if ttft_ms else ())]
+        return self.admission.max_wait or min(bounds)
+
+    @model_validator(mode="after")
+    def _check_max_wait(self) -> Self:
+        if self.http.keepalive and self.max_wait >= self.http.keepalive:
+            raise ValueError(
+                f"admission.max_wait ({self.max_wait:g} s) must be below http.keepalive ({self.http.keepalive:g} s): "
+                "after that a refusal could not be a status any more"
+            )
+        ttft_ms = self.admission.slo.ttft_p99_ms
+        if ttft_ms and self.max_wait * 1e3 >= ttft_ms:
+            raise ValueError(
+                f"admission.max_wait ({self.max_wait:g} s) must leave time of admission.slo.ttft_p99_ms ({ttft_ms:g})"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -200,6 +299,8 @@ def _read_environment() -> dict[str, Any]:
     found = Settings().model_dump(exclude_unset=True)
     args = found.get("engine", {}).get("args", {})
     args.update({n: _parse_yaml(value, f"engine.args.{n}") for n, value in args.items() if isinstance(value, str)})
+    if (api_key := os.environ.get(f"{ENV_PREFIX}API_KEY")) is not None:
+        found.setdefault("keys", {}).setdefault("api_key", api_key)
     return found
 
 
@@ -222,5 +323,10 @@ def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError) -> str:
-    lines = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()]
+    lines = [": ".join([*_path(problem["loc"]), problem["msg"]]) for problem in error.errors()]
     return "\n".join(lines)
+
+
+def _path(location: tuple[int | str, ...]) -> list[str]:
+    """None for a rule that spans sections: its message names them."""
+    return [".".join(str(part) for part in location)] if location else []

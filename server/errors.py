@@ -3,6 +3,8 @@
 ServeError                        status  type                    code
 ├── InvalidRequest                400     invalid_request_error   (given)
 │   ├── ContextLengthExceeded     400     invalid_request_error   context_length_exceeded
+│   ├── InvalidKey                401     invalid_request_error   invalid_api_key
+│   ├── MissingScope              403     invalid_request_error   missing_scope
 │   ├── ModelNotFound             404     invalid_request_error   model_not_found
 │   ├── RouteNotFound             404     invalid_request_error   not_found
 │   ├── ResponseNotFound          404     invalid_request_error   response_not_found
@@ -13,10 +15,14 @@ ServeError                        status  type                    code
 ├── RunawayOutput                 422     invalid_request_error   runaway_output
 ├── ClientGone                    499     cancelled               client_gone
 ├── ResponseCancelled             499     cancelled               response_cancelled
+├── RateLimited                   429     rate_limit_error        rate_limit_exceeded
 ├── RequestTimeout                504     server_error            request_timeout
+├── Stalled                       504     server_error            generation_stalled
 ├── SlowReader                    408     server_error            slow_reader
 ├── Overloaded                    503     overloaded_error        server_overloaded
+├── LimitsUnavailable             503     server_error            limits_unavailable
 ├── NotReady                      503     overloaded_error        model_not_ready
+├── EngineStalled                 503     overloaded_error        engine_stalled
 ├── ShuttingDown                  503     overloaded_error        server_shutting_down
 ├── EngineFailed                  500     server_error            engine_error
 │   └── EngineDied                503     server_error            engine_dead
@@ -25,23 +31,41 @@ ServeError                        status  type                    code
 Messages are written for clients: no text of an inner exception, no path, no address ever goes into one.
 """
 
+from collections.abc import Mapping
+from math import ceil
 from typing import ClassVar
+
+MAX_RETRY_AFTER_S = 120  # openai-python does not retry at all when it is told to wait longer
 
 
 class ServeError(Exception):
-    """Base of all errors a client may see. `retry_after` is in seconds."""
+    """Base of all errors a client may see. `retry_after` is in seconds.
+
+    `figures` go into the body beside the message, for programs: why, and by which numbers.
+    """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: str | None = None
-    retry_after: ClassVar[int | None] = None
+    retry_after: int | None = None
     default_message: ClassVar[str] = "The server failed to process the request."
 
-    def __init__(self, message: str | None = None, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        figures: Mapping[str, str | int | float] | None = None,
+    ) -> None:
         self.message = message or self.default_message
         self.param = param
+        self.figures = figures or {}
         if code is not None:
             self.code = code
+        if retry_after is not None:
+            self.retry_after = min(max(ceil(retry_after), 1), MAX_RETRY_AFTER_S)
         super().__init__(self.message)
 
 
@@ -61,6 +85,22 @@ class ContextLengthExceeded(InvalidRequest):
             f"output tokens were requested, {prompt_tokens + max_tokens} in all.",
             param=param,
         )
+
+
+class InvalidKey(InvalidRequest):
+    """No key where one is needed, or one that there is none of: not told apart."""
+
+    status = 401
+    code = "invalid_api_key"
+    default_message = "A valid API key is needed: send it as `Authorization: Bearer …`."
+
+
+class MissingScope(InvalidRequest):
+    status = 403
+    code = "missing_scope"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"This API key lacks the scope `{scope}`.")
 
 
 class ModelNotFound(InvalidRequest):
@@ -139,10 +179,26 @@ class ResponseCancelled(ServeError):
     default_message = "The response was cancelled."
 
 
+class RateLimited(ServeError):
+    """A key has used what it may; `figures` say of what, how much, and when there is some again."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+    retry_after = 1
+    default_message = "This API key has reached its limit."
+
+
 class RequestTimeout(ServeError):
     status = 504
     code = "request_timeout"
     default_message = "The request took longer than the server allows."
+
+
+class Stalled(ServeError):
+    status = 504
+    code = "generation_stalled"
+    default_message = "The engine has brought no token for too long; the request was given up."
 
 
 class SlowReader(ServeError):
@@ -152,11 +208,22 @@ class SlowReader(ServeError):
 
 
 class Overloaded(ServeError):
+    """Turned away before any work was done; `figures` name the `reason` and the numbers behind it."""
+
     status = 503
     type = "overloaded_error"
     code = "server_overloaded"
     retry_after = 1
-    default_message = "The server is at its limit of concurrent requests."
+    default_message = "The server has as much work as it can do in time."
+
+
+class LimitsUnavailable(ServeError):
+    """The shared store of rate limits does not answer, and the operator wants no request let through uncounted."""
+
+    status = 503
+    code = "limits_unavailable"
+    retry_after = 2
+    default_message = "Rate limits cannot be checked at the moment."
 
 
 class NotReady(ServeError):
@@ -165,6 +232,16 @@ class NotReady(ServeError):
     code = "model_not_ready"
     retry_after = 5
     default_message = "The model is still loading."
+
+
+class EngineStalled(ServeError):
+    """Requests run, and the engine makes no progress."""
+
+    status = 503
+    type = "overloaded_error"
+    code = "engine_stalled"
+    retry_after = 10
+    default_message = "The engine makes no progress at the moment."
 
 
 class ShuttingDown(ServeError):

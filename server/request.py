@@ -9,6 +9,8 @@ from sampling.params import SamplingParams
 from sampling.parts import Parser
 from server.errors import ServeError
 
+HIGH, NORMAL, LOW = range(3)  # priority classes
+
 
 class FinishReason(StrEnum):
     """Why a sequence ended well. Everything else is an error, never an invented reason."""
@@ -75,6 +77,35 @@ class Reading:
 PLAIN = Reading()
 
 
+class Caller:
+    """Whose request it is: what fairness, priority and quotas go by. Here: anybody, without limits.
+
+    `rank` is the priority class (0 goes first). `owner` names whose stored things it may see.
+    """
+
+    owner: str | None = None
+    rank: int = NORMAL
+    timeout: float | None = None  # seconds for queue and generation, unless the request says otherwise
+
+    @property
+    def name(self) -> str:
+        """For logs and fairness; never the key itself."""
+        return self.owner or "anonymous"
+
+    def clamp(self, priority: int) -> int:
+        """The engine priority that a request asked for, as far as it may (a lower one goes first)."""
+        return priority
+
+    async def reserve(self, tokens: int) -> None:
+        """Set aside what a request may use at most; raises RateLimited or LimitsUnavailable."""
+
+    async def settle(self, reserved: int, used: int) -> None:
+        """The request has ended: what it did not use of `reserved` is free again. Never raises."""
+
+
+ANYBODY = Caller()
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One call of a client after validation and tokenizing; protocols differ only in how the answer is encoded.
@@ -90,6 +121,9 @@ class GenerationRequest:
     reading: Reading = PLAIN
     priority: int = 0
     cache_salt: str | None = None
+    caller: Caller = ANYBODY
+    timeout: float | None = None  # seconds for queue and generation; None: the server's own
+    shortened: bool = False  # its max_tokens is less than was asked for, since others wait
 
     @property
     def prompt_tokens(self) -> int:
@@ -127,3 +161,9 @@ class TokenDelta:
     logprobs: Sequence[TokenLogprob] | None = None
     prompt_logprobs: Sequence[TokenLogprob | None] | None = None
     cached_tokens: int = 0  # of the prompt, found in the prefix cache
+
+
+def reservation(request: GenerationRequest, most_output: int) -> int:
+    """Tokens to set aside for a request: its prompts, and for each answer its limit but no more than `most_output`."""
+    answers = len(request.prompts) * request.n
+    return request.prompt_tokens + answers * min(request.params.max_tokens, most_output)

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from server.request import Caller
 from tests.support.asgi import Exchange, scope_of
 from tests.support.engines import FakeEngine
 from tests.support.site import MODEL, Served
@@ -56,13 +57,19 @@ def request(
 ) -> Exchange:
     scope = scope_of(method, path, headers)
     if owner is not None:
-        scope["state"]["owner"] = owner
+        scope["state"]["caller"] = caller(owner)
     return Exchange(site.app, scope, [b""])
+
+
+def caller(owner: str) -> Caller:
+    found = Caller()
+    found.owner = owner
+    return found
 
 
 def post_as(site: Served[Any], owner: str, payload: dict[str, Any]) -> Exchange:
     scope = scope_of("POST", RESPONSES, {"content-type": "application/json"})
-    scope["state"]["owner"] = owner
+    scope["state"]["caller"] = caller(owner)
     return Exchange(site.app, scope, [json.dumps(payload).encode()])
 
 
