@@ -3,26 +3,38 @@
 import json
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 import yaml
 
 from server import config
+from server.config import ConfigError
 from server.engine.model_store import ModelStore, ModelStoreError
 from server.engine.runtime import detect_device
+from server.ingress import key_file
+from server.ingress.key import Priority, Scope
+from server.telemetry import log
+
+T = TypeVar("T")
 
 app = typer.Typer(help="An LLM token-streaming server that measures every stage.", no_args_is_help=True)
 models = typer.Typer(help="Models this machine has or can get.", no_args_is_help=True)
 settings_commands = typer.Typer(help="The settings as they come out.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(settings_commands, name="config")
+keys = typer.Typer(help="Who may call: the keys of keys.file.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="YAML file; default: configs/cpu.yaml or configs/gpu.yaml by the device")
 ]
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="may be repeated")]
+KeyFile = Annotated[Path | None, typer.Option("--file", help="the key file; default: keys.file of the settings")]
+Count = Annotated[int | None, typer.Option(min=1)]
 ModelName = Annotated[str | None, typer.Argument(help="a known name, a local folder or a Hugging Face id")]
 
 
@@ -32,22 +44,27 @@ def serve(
     config_file: ConfigFile = None,
     host: Annotated[str | None, typer.Option()] = None,
     port: Annotated[int | None, typer.Option()] = None,
+    api_key: Annotated[str | None, typer.Option(help="one key with every scope; better: STREAMGAUGE_API_KEY")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="serve other machines without any key")] = False,
     assignments: Assignments = None,
 ) -> None:
     """Serve MODEL over HTTP until SIGTERM or Ctrl-C."""
-    settings = _load(config_file, assignments, {"engine.model": model, "http.host": host, "http.port": port})
+    log.open_standard_streams()
+    flags = {"engine.model": model, "http.host": host, "http.port": port}
+    flags |= {"keys.api_key": api_key, "keys.insecure": insecure or None}
+    settings = _load(config_file, assignments, flags)
     _told(lambda: ModelStore().resolve(settings.engine.model))
     import uvloop  # here, so that --help stays quick
 
     from server.serve import serve as run
-    from server.telemetry import log
 
     log.configure(settings.telemetry.log, settings.telemetry.log_level)
-    code = uvloop.run(run(settings))
+    code = _told(lambda: uvloop.run(run(settings)))
     # Everything is closed by now. Skipping interpreter teardown spares the operator the leak reports that compiled
     # extensions of torch print there, and a hang should one of their threads not end.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a full disk
+            stream.flush()
     os._exit(code)
 
 
@@ -96,6 +113,61 @@ def engine_command(model: ModelName = None, config_file: ConfigFile = None, assi
     typer.echo(json.dumps({"argv": argv, "env": engine_environment(settings, source)}))
 
 
+@keys.command("add")
+def add_key(
+    name: str,
+    scope: Annotated[list[Scope] | None, typer.Option(help="may be repeated; default: infer")] = None,
+    priority: Priority = Priority.NORMAL,
+    timeout: Annotated[float | None, typer.Option(help="seconds that a request may take")] = None,
+    requests_per_minute: Count = None,
+    tokens_per_minute: Count = None,
+    concurrent: Annotated[int | None, typer.Option(min=1, help="requests at once")] = None,
+    file: KeyFile = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Make a key and print it; only its hash is kept, and a running server takes it within seconds."""
+    path = _key_file(file, config_file)
+    secret = _told(
+        lambda: key_file.add(
+            path,
+            name,
+            scopes=tuple(dict.fromkeys(scope or (Scope.INFER,))),
+            priority=priority,
+            timeout=timeout,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            concurrent_requests=concurrent,
+        )
+    )
+    typer.echo(f"{path} has the hash of {name}'s key; the key itself is shown this once:", err=True)
+    typer.echo(secret)
+
+
+@keys.command("list")
+def list_keys(file: KeyFile = None, config_file: ConfigFile = None) -> None:
+    """Name, scopes, priority, limits and day of each key."""
+    path = _key_file(file, config_file)
+    for entry in _told(lambda: key_file.read(path)):
+        set_limits = entry.model_dump(include=key_file.LIMITS, exclude_none=True)
+        limits = " ".join(f"{name}={value:g}" for name, value in set_limits.items())
+        typer.echo(f"{entry.name}\t{','.join(entry.scopes)}\t{entry.priority}\t{limits or '-'}\t{entry.created}")
+
+
+@keys.command("revoke")
+def revoke_key(name: str, file: KeyFile = None, config_file: ConfigFile = None) -> None:
+    """Take a key out of the file; a running server refuses it within seconds."""
+    path = _key_file(file, config_file)
+    _told(lambda: key_file.revoke(path, name))
+    typer.echo(f"revoked {name}", err=True)
+
+
+def _key_file(given: Path | None, config_file: Path | None) -> Path:
+    path = given or _load(config_file, None, {}).keys.file
+    if path is None:
+        _exit("no key file: give --file, or set keys.file")
+    return path
+
+
 def _vllm_flag(name: str, value: Any) -> list[str]:
     option = name.replace("_", "-")
     if isinstance(value, bool):
@@ -107,16 +179,13 @@ def _load(config_file: Path | None, assignments: list[str] | None, flags: dict[s
     if config_file is None:
         profile = config.CONFIGS / f"{detect_device()}.yaml"
         config_file = profile if profile.exists() else None
-    try:
-        return config.load(config_file, assignments or (), flags)
-    except config.ConfigError as error:
-        _exit(str(error))
+    return _told(lambda: config.load(config_file, assignments or (), flags))
 
 
-def _told(work: Any) -> Any:
+def _told(work: Callable[[], T]) -> T:
     try:
         return work()
-    except ModelStoreError as error:
+    except (ConfigError, ModelStoreError) as error:
         _exit(str(error))
 
 

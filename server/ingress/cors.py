@@ -4,7 +4,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 METHODS = ("GET", "POST", "DELETE", "OPTIONS")
-READABLE = ("X-Request-Id", "Server-Timing", "Retry-After")
+READABLE = (
+    "X-Request-Id",
+    "Streamgauge-Request-Id",
+    "Streamgauge-Degraded",
+    "Server-Timing",
+    "Retry-After",
+    *(f"x-ratelimit-{what}-{kind}" for kind in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
+)
 
 
 def open_to(origins: tuple[str, ...], app: ASGIApp) -> ASGIApp:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from time import monotonic_ns
 from uuid import uuid4
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.ledger import Ledger
@@ -35,14 +34,13 @@ class LedgerMiddleware:
             return
         ledger = self._open(scope, endpoint)
 
-        async def send_with_id(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 ledger.status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = ledger.id
             await send(message)
 
         try:
-            await self._app(scope, receive, send_with_id)
+            await self._app(scope, receive, send_and_note)
         finally:
             if scope["state"].get("ledger") is ledger:
                 close_ledger(ledger, self._metrics, self._records)

@@ -9,10 +9,15 @@ import socket
 from pathlib import Path
 from time import monotonic
 
+import pytest
+from structlog.testing import capture_logs
+
+from server.config import ConfigError
+from server.serve import check_exposure
 from tests.support import sse
 from tests.support.live import Client
 from tests.support.process import ServerProcess, server_process
-from tests.support.site import CHAT, chat
+from tests.support.site import CHAT, chat, settings_of
 
 TOKENS = 60
 
@@ -55,7 +60,8 @@ async def test_it_answers_while_loading_and_drains_at_sigterm() -> None:
             await finished(client)
         assert await server.exit_code() == 0
         lines = [json.loads(line) for line in (await server.errors()).splitlines()]
-        assert [line["event"] for line in lines if line["event"] != "request"] == ["loading", "ready", "draining"]
+        events = [line["event"] for line in lines if line["event"] != "request"]
+        assert events == ["no_keys", "loading", "ready", "draining"]
         (served,) = [line for line in lines if line["event"] == "request" and line["status"] == 200]
         assert (served["outcome"], served["output_tokens"]) == ("ok", TOKENS)
 
@@ -132,6 +138,32 @@ async def test_a_model_that_cannot_be_loaded_ends_it_with_a_message(tmp_path: Pa
         (failure,) = [line for line in lines if line["event"] == "load_failed"]
         assert failure["model"] == str(tmp_path)
         assert failure["error"]
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "who"),
+    [
+        ("127.0.0.1", (), "anybody on this machine"),
+        ("127.9.9.9", ("keys.insecure=true",), "anybody on this machine"),
+        ("::1", (), "anybody on this machine"),
+        ("localhost", (), "anybody on this machine"),
+        ("0.0.0.0", ("keys.insecure=true",), "anybody"),
+        ("0.0.0.0", ("keys.api_key=simple",), None),
+        ("::", ("keys.file=keys.json",), None),
+    ],
+)
+def test_a_server_without_keys_says_who_may_call(host: str, settings: tuple[str, ...], who: str | None) -> None:
+    with capture_logs() as logs:
+        check_exposure(settings_of(f"http.host='{host}'", *settings))
+    assert [(line["event"], line["log_level"], line["who_may_call"]) for line in logs] == (
+        [("no_keys", "warning", who)] if who else []
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "localhost.example.com", ""])
+def test_without_keys_no_other_machine_is_served(host: str) -> None:
+    with pytest.raises(ConfigError, match="--insecure"):
+        check_exposure(settings_of(f"http.host='{host}'"))
 
 
 async def test_a_port_in_use_ends_it_before_any_model_is_loaded() -> None:
