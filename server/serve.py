@@ -6,9 +6,11 @@ A second signal cuts the drain short.
 """
 
 import asyncio
+import ipaddress
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import structlog
 import uvicorn
@@ -16,9 +18,10 @@ from starlette.types import ASGIApp
 
 from server.api.services import Services
 from server.app import build
-from server.config import HttpSettings, Settings
+from server.config import ConfigError, HttpSettings, Settings
 from server.errors import ShuttingDown
 from server.ingress.protocol import MeasuredProtocol
+from server.ingress.sweeper import Sweeper
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +37,8 @@ class _Server(uvicorn.Server):
 
 
 async def serve(settings: Settings) -> int:
-    """Serve until a signal or a failed load; returns the exit code."""
+    """Serve until a signal or a failed load; returns the exit code. Raises ConfigError before anything is opened."""
+    check_exposure(settings)
     failed = asyncio.Event()
     app, services = build(settings, on_load_failed=failed.set)
     server = http_server(app, settings.http)
@@ -50,20 +54,48 @@ async def serve(settings: Settings) -> int:
     return 1 if failed.is_set() or not server.started else 0
 
 
+def check_exposure(settings: Settings) -> None:
+    """Without keys anybody who reaches the address may do everything: only this machine's users, unless that is meant.
+
+    Raises ConfigError.
+    """
+    keys, host = settings.keys, settings.http.host
+    if keys.file is not None or keys.api_key is not None:
+        return
+    here = _is_loopback(host)
+    if not (here or keys.insecure):
+        raise ConfigError(
+            f"http.host={host}: without API keys only this machine is served. Set keys.file or keys.api_key, "
+            "or let anybody do everything with --insecure."
+        )
+    _log.warning("no_keys", who_may_call="anybody on this machine" if here else "anybody", host=host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def http_server(app: ASGIApp, http: HttpSettings) -> uvicorn.Server:
-    """uvicorn as we use it: our protocol, our signals."""
+    """uvicorn as we use it: our protocol with its bounds, our signals, and no trust in X-Forwarded headers."""
     return _Server(
         uvicorn.Config(
             app,
             host=http.host,
             port=http.port,
-            http=MeasuredProtocol,
+            http=partial(MeasuredProtocol, http=http, sweeper=Sweeper(http)),  # type: ignore[arg-type]
+            ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=http.idle_timeout,
             timeout_graceful_shutdown=5,
+            ssl_certfile=http.tls_cert,
+            ssl_keyfile=http.tls_key,
         )
     )
 
@@ -101,7 +133,7 @@ class _Drain:
     async def _run(self) -> None:
         services = self._services
         services.draining = True
-        services.pipeline.permits.closed = True
+        services.admission.close()
         _log.info("draining", in_flight=services.metrics.in_flight, grace_s=services.settings.http.shutdown_grace)
         await self._until_idle(services.settings.http.shutdown_grace, hurry=self._hurry)
         services.pipeline.fail_all(ShuttingDown())

@@ -6,7 +6,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from server.api.services import ledger_of, services
+from server.config import HttpSettings
 from server.errors import BodyTooLarge, ClientGone, InvalidRequest, UnsupportedMediaType
+from server.ingress.decoding import coding_of, inflate
+from server.ingress.depth import deeper_than
 from server.stages import Stage
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -19,23 +22,36 @@ class WireModel(BaseModel):
 
 
 async def accept(request: Request, kind: type[Model]) -> tuple[Model, int]:
-    """What a ready server is asked, and how many bytes that took; raises ServeError."""
+    """What a ready server is asked, and how many bytes of JSON that took; raises ServeError."""
     site = services(request)
-    raw = await read(request, site.settings.http.max_body_bytes)
+    raw = await read(request, site.settings.http)
     site.check_ready()
     return parse(kind, raw), len(raw)
 
 
-async def read(request: Request, limit: int) -> bytes:
-    """The whole body; raises BodyTooLarge past `limit` bytes, ClientGone when it never completes.
+async def read(request: Request, http: HttpSettings) -> bytes:
+    """The whole body, decompressed, and not nested too deeply.
 
-    Raises UnsupportedMediaType for what a page of a foreign origin could send without its browser asking us (CORS).
+    Raises BodyTooLarge, InvalidRequest, ClientGone when it never completes, and UnsupportedMediaType: for a coding, and
+    for what a page of a foreign origin could send without its browser asking us (CORS).
     """
     if "origin" in request.headers and not request.headers.get("content-type", "").startswith("application/json"):
         raise UnsupportedMediaType
+    coding = coding_of(",".join(request.headers.getlist("content-encoding")) or None)
+    body = await _receive(request, http.max_body_bytes)
+    if coding is not None:
+        body = await inflate(body, coding, max_bytes=http.max_body_bytes, max_ratio=http.max_body_ratio)
+    if deeper_than(http.max_body_depth, body):
+        raise InvalidRequest(f"The JSON nests deeper than {http.max_body_depth} levels.", code="json_too_deep")
+    return body
+
+
+async def _receive(request: Request, limit: int) -> bytes:
     ledger = ledger_of(request)
     chunks: list[bytes] = []
     size = 0
+    if int(request.headers.get("content-length", 0)) > limit:
+        raise BodyTooLarge
     try:
         async for chunk in request.stream():
             size += len(chunk)

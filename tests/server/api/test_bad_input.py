@@ -45,10 +45,6 @@ NOT_JSON = {
     "lone surrogate": b'{"model": "\\ud800"}',
     "lone trailing surrogate": b'{"model": "\\udc00"}',
     "raw surrogate": b'{"model": "\xed\xa0\x80"}',
-    "deep list": b"[" * 100_000,
-    "deep object": b'{"a":' * 100_000,
-    "deep inside": b'{"model": "x", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "deep in an ignored field": b'{"model": "x", "whatever": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "multipart": b"--x\r\nContent-Disposition: form-data\r\n\r\n1\r\n--x--",
 }
 

@@ -1,100 +1,14 @@
 """Bytes in, bytes out: the protocol between a pretended transport and a pretended application."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from time import monotonic_ns
 from typing import Any
 
 import pytest
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
-from server.ingress.protocol import Connection, MeasuredProtocol
+from server.ingress.connection import Connection
+from tests.server.ingress.wire import GET, Held, Wire, end, start
 from tests.support.waiting import turns
-
-GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
-Handler = Callable[[Connection, Any, Any], Awaitable[None]]
-
-
-class MockTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.buffer = b""
-        self.closed = False
-        self.aborted = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"sockname": ("127.0.0.1", 8000), "peername": ("127.0.0.1", 1)}.get(name)
-
-    def write(self, data: Any) -> None:
-        assert not self.closed
-        self.buffer += bytes(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = self.aborted = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-
-
-class Wire:
-    """One connection to an application that lets `handler` answer."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.seen: list[tuple[str, Connection]] = []
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            connection = scope["extensions"]["streamgauge"]
-            self.seen.append((scope["path"], connection))
-            await handler(connection, receive, send)
-
-        self.transport = MockTransport()
-        self.protocol = MeasuredProtocol(
-            config=Config(app=app, log_config=None, access_log=False, server_header=False, date_header=False),
-            server_state=ServerState(),
-            app_state={},
-        )
-        self.protocol.connection_made(self.transport)
-
-    async def feed(self, data: bytes) -> None:
-        self.protocol.data_received(data)
-        await turns()
-
-    def close(self) -> None:
-        if self.protocol.timeout_keep_alive_task is not None:
-            self.protocol.timeout_keep_alive_task.cancel()
-
-    def take(self) -> bytes:
-        taken, self.transport.buffer = self.transport.buffer, b""
-        return taken
-
-
-async def start(send: Any, *headers: tuple[bytes, bytes]) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-
-
-async def end(send: Any) -> None:
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class Held:
-    """An answer that starts and stays open until told to end."""
-
-    def __init__(self) -> None:
-        self.may_end = asyncio.Event()
-        self.sends: list[Any] = []
-
-    async def __call__(self, connection: Connection, receive: Any, send: Any) -> None:
-        self.sends.append(send)
-        await start(send)
-        await self.may_end.wait()
-        await end(send)
 
 
 @pytest.fixture
@@ -254,5 +168,5 @@ async def test_a_connection_is_kept_for_the_next_request(wire: Wire, held: Held)
 async def test_bytes_that_are_no_http_are_answered_and_the_connection_closed(wire: Wire) -> None:
     await wire.feed(b"\x16\x03\x01 hello\r\n\r\n")
     assert wire.take().startswith(b"HTTP/1.1 400")
-    assert wire.transport.closed
+    assert wire.transport.ended
     assert wire.seen == []
