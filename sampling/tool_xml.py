@@ -50,6 +50,13 @@ class Qwen3XmlParser(MarkedCallParser):
             self._rest()  # the beginning of a tag of the call
         return super().flush()
 
+    def _show(self, text: str, pos: int, end: int, parts: list[Part]) -> None:
+        """Nothing between a call's parameters is part of the answer's text: the call isn't over."""
+        if self._markers is INSIDE:
+            self._take()
+        else:
+            super()._show(text, pos, end, parts)
+
     def _marked(self, marker: str, parts: list[Part]) -> None:
         if marker == PARAMETER:
             self._keep(marker)

@@ -48,7 +48,7 @@ class Choice:
         self.cached_tokens = 0
         self.prompt_logprobs: Sequence[TokenLogprob | None] | None = None
         self.finish_reason: FinishReason | None = None
-        self.answer = Answer()
+        self.answer = Answer()  # what has been told
         self.released = Released()  # tokens that the next event takes along
         self.opened = False  # its first event has been encoded
         self.held: list[bytes] = []  # events that wait for an earlier choice to appear first
@@ -102,9 +102,12 @@ class Choice:
             self.output_tokens += len(delta.token_ids)
             parts = [piece for piece in pieces if piece]
             self.finish_reason = delta.finish_reason
+        return parts
+
+    def tell(self, parts: Sequence[Part]) -> None:
+        """The parts are about to leave, or to be collected."""
         for part in parts:
             self.answer.add(part)
-        return parts
 
     def _read(self, pieces: list[str], delta: TokenDelta) -> list[Part]:
         ids = delta.token_ids[:-1] if delta.stop_token else delta.token_ids

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from server.errors import PositionEvicted, SlowReader
+from server.errors import PositionEvicted
 from server.streaming.event_log import EventLog
 from server.streaming.outbox import KEEP_ALIVE, Write
 from server.streaming.response import PushedEventsResponse
@@ -36,17 +36,10 @@ class EventLogResponse(PushedEventsResponse):
         self._keep_alive_bytes = NUMBERED_KEEP_ALIVE if numbered else KEEP_ALIVE
 
     async def _carry(self, write: Write) -> None:
-        async def in_time(data: bytes) -> None:
-            try:
-                async with asyncio.timeout(self._write_timeout):
-                    await write(data)
-            except TimeoutError:
-                raise SlowReader from None
-
         news = asyncio.Event()
         self._log.readers.add(news)
         try:
-            await self._follow(in_time, news)
+            await self._follow(write, news)
         finally:
             self._log.readers.discard(news)
 

@@ -1,5 +1,6 @@
 """The HTTP side of a stream: sse-starlette's response with our way of delivering bytes."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server.errors import SlowReader
 from server.streaming.outbox import Write
+from server.streaming.slow_readers import CUTS, SEND_TIMEOUT
 from server.streaming.stream import Stream
 
 
@@ -23,6 +25,7 @@ class Connection(Protocol):
 class PushedEventsResponse(EventSourceResponse, ABC):
     """Headers, HEAD and disconnects are the base class's business; `_carry` sends the body.
 
+    A reader that lets one write wait for more than `send_timeout` seconds is cut off.
     Not used of it: its ping (a comment that breaks benchmark clients), its CRLF encoding, its per-event scope, and its
     exit watcher (this server drains by itself, ARCHITECTURE.md decision 10).
     """
@@ -46,10 +49,14 @@ class PushedEventsResponse(EventSourceResponse, ABC):
 
     @abstractmethod
     async def _carry(self, write: Write) -> None:
-        """Write the whole body; raises SlowReader."""
+        """Write the whole body; raises what `write` raises."""
 
     async def _too_slow(self, error: SlowReader) -> None:
         """The connection is cut: no clean end may follow."""
+        CUTS.labels(SEND_TIMEOUT).inc()
+        self._cut()
+
+    def _cut(self) -> None:
         if self._connection:
             self._connection.abort()
 
@@ -57,17 +64,23 @@ class PushedEventsResponse(EventSourceResponse, ABC):
         """The client went away."""
 
     async def _stream_response(self, send: Send) -> None:
-        async def write(data: bytes) -> None:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+        async def in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._write_timeout):
+                    await send(message)
+            except TimeoutError:
+                raise SlowReader from None
 
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async def write(data: bytes) -> None:
+            await in_time({"type": "http.response.body", "body": data, "more_body": True})
+
         try:
+            await in_time({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await self._carry(write)
+            await in_time({"type": "http.response.body", "body": b"", "more_body": False})
+            self.active = False  # not before: tasks of the base class would end by that, and with them this one
         except SlowReader as error:
             await self._too_slow(error)
-            return
-        self.active = False
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
         await anyio.sleep_forever()
@@ -90,13 +103,17 @@ class EventStreamResponse(PushedEventsResponse):
         await self._stream.outbox.run(
             write,
             self._connection.try_write if self._connection else None,
-            send_timeout=self._write_timeout,
             keepalive=self._keepalive,
             keep_alive=self._stream.keep_alive,
         )
 
     async def _too_slow(self, error: SlowReader) -> None:
-        self._stream.fail(error)
+        stream = self._stream
+        if isinstance(stream.error, SlowReader):  # counted as such; its last event did not arrive either
+            self._cut()
+            return
+        stream.fail(error)
+        stream.ledger.error = stream.ledger.error or error.code  # also of an answer that was complete, but not out
         await super()._too_slow(error)
 
     async def _client_closed(self, message: Message) -> None:

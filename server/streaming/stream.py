@@ -1,21 +1,24 @@
 """A Stream owns all state of its request; a socket is only a reader attached to it."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any, Protocol
 
+import structlog
 import tokenizers
 
 from sampling.parts import Part
-from server.errors import ClientGone, ServeError, SlowReader
+from server.errors import ClientGone, InternalError, ServeError, SlowReader
 from server.ledger import Ledger, Meters, step_meter
 from server.request import GenerationRequest, RequestState
 from server.streaming.answer import Usage
+from server.streaming.backlog import Backlog
 from server.streaming.choice import Choice
 from server.streaming.outbox import KEEP_ALIVE, Outbox
 from server.streaming.sse import EventEncoder
+
+_log = structlog.get_logger(__name__)
 
 
 class Sink(Protocol):
@@ -28,8 +31,11 @@ class Sink(Protocol):
 class Stream:
     """One request from submission to its end, streamed (with an `encoder`) or collected (without).
 
-    Its events go to the reader of `outbox`, or else into `sink`.
-    `started` is set at the first event or at the end; `finished` at the end. `error` tells a failure.
+    Its events go to the reader of `outbox`, or else into `sink`. While the outbox is full its deltas merge; both, what
+    waits there and what merges, are bounded by `buffer_bytes`. The end of a choice goes out past the bound, at most
+    with all that had merged.
+    `entered` is set once it waits for the engine or runs in it, `started` at the first event, `finished` at the end; an
+    end sets all three. `error` tells a failure.
     """
 
     def __init__(
@@ -58,10 +64,14 @@ class Stream:
         self.error: ServeError | None = None
         self.started = asyncio.Event()
         self.finished = asyncio.Event()
+        self.entered = asyncio.Event()
+        self.on_first: Callable[[], None] | None = None  # called at the first delta
+        self._withdraw: Callable[[], None] | None = None
         self._running = len(self.choices)
 
         # Delivery state
-        self.outbox = Outbox(self.meter, limit_bytes=buffer_bytes)
+        self.outbox = Outbox(self.meter, limit_bytes=buffer_bytes, on_room=self._catch_up)
+        self._backlog = Backlog(buffer_bytes)  # empty unless the outbox is full
         self._sink = sink or self.outbox
         self.has_output = False
         self.headers_left = False
@@ -79,30 +89,40 @@ class Stream:
             sum(choice.reasoning_tokens for choice in choices),
         )
 
+    @property
+    def output_tokens(self) -> int:
+        return sum(choice.output_tokens for choice in self.choices)
+
+    @property
+    def tokens_used(self) -> int:
+        """What its caller pays for: nothing before the engine has begun."""
+        return 0 if self.on_first is None else self.request.prompt_tokens + self.output_tokens
+
+    def queue(self, withdraw: Callable[[], None]) -> None:
+        """It waits for its turn; should it end meanwhile, `withdraw` is called."""
+        self._withdraw = withdraw
+        self.entered.set()
+        if self.state.ended:
+            withdraw()
+
     def encode(self, choice: Choice, parts: Sequence[Part]) -> bytes:
         """The events of a step: new parts, the choice's end, and the stream's end after the last choice's."""
         if choice.finish_reason is not None:
-            self._book_end(choice, parts)
-        if self._encoder is None:
+            return self._encode_end(choice, parts)
+        choice.tell(parts)
+        if self._encoder is None or not parts:
             return b""
-        events = b""
-        if parts:
-            events = self._encoder.delta(choice, parts)
-            choice.opened = True
-        if choice.finish_reason is None:
-            return self._in_order(choice, events) if events else b""
-        last = self._running == 1
-        timings = self.ledger_report() if last and self._include_timings else None
-        events += self._encoder.finish(choice, timings)
+        events = self._encoder.delta(choice, parts)
         choice.opened = True
-        events = self._in_order(choice, events)
-        if last:
-            self._count_tokens()
-            events += self._encoder.end(self.usage)
-        return events
+        return self._in_order(choice, events)
+
+    def hold(self, choice: Choice, parts: Sequence[Part]) -> None:
+        """Instead of encoding a step while the outbox is full: its parts merge; raises SlowReader at the bound."""
+        if parts:
+            self._backlog.add(choice, parts)
 
     def deliver(self, events: bytes) -> None:
-        """Hand events to the reader, the first of which lets the headers leave; raises SlowReader."""
+        """Hand events to the reader; the first lets the headers leave."""
         if events:
             self.has_output = True
             self._sink.put(events)
@@ -112,6 +132,8 @@ class Stream:
         """Book what a step brought at `now`, and end the choice or the request where that is due."""
         if self.state is RequestState.WAITING:
             self.state = self.state.advance(RequestState.RUNNING)
+            if self.on_first is not None:
+                self.on_first()
         if choice.finish_reason is not None:
             self._end_choice(choice)
         elif parts:
@@ -140,6 +162,54 @@ class Stream:
         self._count_tokens()
         return self.ledger.report(self.ledger.clock.here())
 
+    def _encode_end(self, choice: Choice, parts: Sequence[Part]) -> bytes:
+        self._book_end(choice, parts)
+        if self._encoder is None:
+            choice.tell(parts)
+            return b""
+        events = self._encode_held(self._encoder, choice)
+        choice.tell(parts)
+        if parts:
+            events += self._encoder.delta(choice, parts)
+            choice.opened = True
+        last = self._running == 1
+        timings = self.ledger_report() if last and self._include_timings else None
+        events += self._encoder.finish(choice, timings)
+        choice.opened = True
+        events = self._in_order(choice, events)
+        if last:
+            self._count_tokens()
+            events += self._encoder.end(self.usage)
+        return events
+
+    def _encode_held(self, encoder: EventEncoder, choice: Choice) -> bytes:
+        """What the choice said while the outbox was full, each run with its own tokens."""
+        events, later = b"", choice.released
+        for run in self._backlog.take(choice):
+            choice.tell(run.parts)
+            choice.released = run.tokens
+            events += encoder.delta(choice, run.parts)
+            choice.opened = True
+        choice.released = later
+        return events
+
+    def _encode_backlog(self, encoder: EventEncoder) -> bytes:
+        events = b""
+        for choice in self._backlog.choices:
+            choice.track.event(monotonic_ns(), self._meters.gap)
+            events += self._in_order(choice, self._encode_held(encoder, choice))
+        return events
+
+    def _catch_up(self) -> None:
+        """The outbox has room again. No engine step waits for this, so that a failure here has nobody else to tell."""
+        if self._encoder is None:
+            return
+        try:
+            self.deliver(self._encode_backlog(self._encoder))
+        except Exception:
+            _log.exception("catch_up_failed", request=self.request.id)
+            self.fail(InternalError())
+
     def _in_order(self, choice: Choice, events: bytes) -> bytes:
         """Choice k first appears after choice k − 1: clients index their list of choices by it."""
         if choice.index > self._appeared:
@@ -156,7 +226,7 @@ class Stream:
 
     def _book_end(self, choice: Choice, parts: Sequence[Part]) -> None:
         """A choice's end is booked before it is encoded, so that the timings it carries are whole."""
-        if parts:
+        if parts or choice in self._backlog:
             choice.track.event(monotonic_ns(), self._meters.gap)
         choice.track.close(choice.output_tokens)
         if choice.finish_reason is not None:
@@ -169,16 +239,21 @@ class Stream:
             self._end(RequestState.FINISHED)
 
     def _put_error(self, encoder: EventEncoder, error: ServeError) -> None:
-        with suppress(SlowReader):  # too far behind even for this: the outbox ends unfinished
-            self._sink.put(encoder.error(error))
+        """Behind what was said before the failure, unless it is for that that the reader is too slow."""
+        said = b"" if isinstance(error, SlowReader) else self._encode_backlog(encoder)
+        self._sink.put(said + encoder.error(error))
 
     def _end(self, state: RequestState) -> None:
         self.state = self.state.advance(state)
         self._count_tokens()
         self.ledger.error = self.error.code if self.error else None
+        self._backlog.clear()
         self._sink.close()
+        self.entered.set()
         self.started.set()
         self.finished.set()
+        if self._withdraw is not None:
+            self._withdraw()
 
     def _count_tokens(self) -> None:
-        self.ledger.output_tokens = sum(choice.output_tokens for choice in self.choices)
+        self.ledger.output_tokens = self.output_tokens

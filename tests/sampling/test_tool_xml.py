@@ -106,11 +106,9 @@ ANSWERS: list[tuple[str, list[Part]]] = [
     # garbage
     ("<tool_call>\nfoo\n</tool_call> ", ["<tool_call>\nfoo\n</tool_call> "]),
     (" <function=\n> <function=> <function=a<b>", [" <function=\n> <function=> <function=a<b>"]),
-    (
-        "<function=f>\n what \n<parameter=i>5</parameter> ever</function>",
-        [ToolCall("f"), "what", Arguments('{"i": 5'), "ever", Arguments("}")],
-    ),
-    ("<function=f><parameter=\n></function>", [ToolCall("f"), "<parameter=\n>", Arguments("{}")]),
+    # between a call's parameters: no text of the answer, or protocols would show it inside the call
+    ("<function=f>\n what \n<parameter=i>5</parameter> ever</function>\nso", [*call('{"i": 5}'), "so"]),
+    ("<function=f><parameter=\n></function>", call("{}")),
     # cut off
     ("<tool_call>\n<function=f", ["<tool_call>\n<function=f"]),
     ("<function=f>\n<param", [ToolCall("f")]),

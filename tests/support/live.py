@@ -34,14 +34,13 @@ class Live(Served[E]):
 @asynccontextmanager
 async def listening(engine: E, *assignments: str, send_buffer: int | None = None) -> AsyncIterator[Live[E]]:
     """With a small `send_buffer` the kernel hides little of a client that does not read."""
-    settings = settings_of("http.port=0", *assignments)
+    buffer = () if send_buffer is None else (f"http.send_buffer_bytes={send_buffer}",)
+    settings = settings_of("http.port=0", *buffer, *assignments)
     app, services = build(settings, engine=engine)
     server = http_server(app, settings.http)
     listener = socket.create_server(("127.0.0.1", 0))
     # Its connections inherit it: asyncio sets it only where the socket names its protocol, which this one doesn't.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if send_buffer is not None:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # its connections inherit it
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: services.ready or task.done())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampling.params import SamplingParams, Structured
-from sampling.parts import Reasoning, ToolCall
+from sampling.parts import Part, Reasoning, ToolCall
 from sampling.reasoning import ThinkParser
 from sampling.tools import CallArrayParser, HermesParser, NamedCallParser
 from server.engine.tokenizer import FolderTokenizer
@@ -25,8 +25,15 @@ def choice_of(tokenizer: FolderTokenizer, reading: Reading = PLAIN, **params: An
     return Choice(0, request, tokenizer.backend, Ledger(id="x"), reading)
 
 
-def step(choice: Choice, delta: TokenDelta) -> str:
+def parts_of(choice: Choice, delta: TokenDelta) -> list[Part]:
+    """What may be shown, and is."""
     parts = choice.postprocess(choice.detokenize(delta), delta)
+    choice.tell(parts)
+    return parts
+
+
+def step(choice: Choice, delta: TokenDelta) -> str:
+    parts = parts_of(choice, delta)
     assert all(isinstance(part, str) for part in parts)
     return "".join(map(str, parts))
 
@@ -161,7 +168,7 @@ def test_however_tokens_are_cut_the_parts_and_the_tokens_are_the_same(
         choice = choice_of(tokenizer, reading, logprobs=1)
         for number, delta in enumerate(deltas, 1):
             last = delta_of(delta, FinishReason.STOP if number == len(deltas) else None)
-            choice.postprocess(choice.detokenize(last), last)
+            parts_of(choice, last)
         return choice
 
     found, whole = read(cut(ids, cuts)), read([ids])
@@ -201,7 +208,7 @@ def test_the_tokens_of_a_thought_are_counted_and_none_of_the_answers(
     choice = choice_of(tokenizer, THINKING)
     ids = tokenizer.encode(thought + answer)
     delta = TokenDelta(ids, FinishReason.STOP)
-    choice.postprocess(choice.detokenize(delta), delta)
+    parts_of(choice, delta)
     lengths = [len(tokenizer.backend.decode(ids[:count])) for count in range(len(ids) + 1)]
     least = sum(length < len(thought.rstrip()) for length in lengths)
     most = sum(length <= len(thought) for length in lengths) - 1  # blanks after the thought belong to neither
@@ -212,7 +219,7 @@ def test_the_tokens_of_a_thought_are_counted_and_none_of_the_answers(
 def test_a_prompt_that_opened_the_thinking_is_gone_on_with(tokenizer: FolderTokenizer) -> None:
     choice = choice_of(tokenizer, Reading(reasoning=lambda: ThinkParser(inside=True)))
     delta = TokenDelta(tokenizer.encode("Hm.</think>Yes"), FinishReason.STOP)
-    parts = choice.postprocess(choice.detokenize(delta), delta)
+    parts = parts_of(choice, delta)
     assert isinstance(parts[0], Reasoning)
     assert (choice.answer.reasoning, choice.answer.content) == ("Hm.", "Yes")
 
@@ -220,7 +227,7 @@ def test_a_prompt_that_opened_the_thinking_is_gone_on_with(tokenizer: FolderToke
 def test_a_second_call_ends_the_choice_where_one_is_allowed(tokenizer: FolderTokenizer) -> None:
     choice = choice_of(tokenizer, Reading(tools=HermesParser, parallel_calls=False))
     delta = TokenDelta(tokenizer.encode(CALL * 2 + " and more"))
-    parts = choice.postprocess(choice.detokenize(delta), delta)
+    parts = parts_of(choice, delta)
     assert sum(isinstance(part, ToolCall) for part in parts) == 1
     assert choice.finish_reason is FinishReason.STOP
     assert len(choice.answer.calls) == 1
@@ -229,7 +236,7 @@ def test_a_second_call_ends_the_choice_where_one_is_allowed(tokenizer: FolderTok
 def test_stop_strings_count_neither_in_thoughts_nor_in_calls(tokenizer: FolderTokenizer) -> None:
     choice = choice_of(tokenizer, CALLING, stop=("Łódź", "hm"))
     delta = TokenDelta(tokenizer.encode(THOUGHT + "So." + CALL), FinishReason.STOP)
-    choice.postprocess(choice.detokenize(delta), delta)
+    parts_of(choice, delta)
     assert choice.stop_string is None
     assert choice.answer.text == "So."
     assert choice.answer.calls[0].arguments == '{"zone": "Łódź"}'
@@ -264,7 +271,7 @@ def test_the_arguments_of_a_forced_call_may_not_run_either(
     choice = choice_of(tokenizer, reading, structured=Structured("json", "{}"))
     delta = TokenDelta(tokenizer.encode(text))
     with pytest.raises(RunawayOutput):
-        choice.postprocess(choice.detokenize(delta), delta)
+        parts_of(choice, delta)
 
 
 def test_cached_tokens_and_prompt_log_probabilities_are_those_of_the_first_delta(tokenizer: FolderTokenizer) -> None:

@@ -1,15 +1,14 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
-from server.errors import SlowReader
 from server.ledger import StepMeter
 from server.stages import Stage, StageClock
-from server.streaming.outbox import KEEP_ALIVE, Outbox
+from server.streaming.outbox import KEEP_ALIVE, WRITE_BYTES, Outbox
 from tests.support.meters import KeptMeters
 from tests.support.waiting import turns, until
 
@@ -32,17 +31,21 @@ class Reader:
         return self.open.is_set()
 
 
-def outbox(limit: int = 1000) -> tuple[Outbox, StepMeter]:
+def outbox(limit: int = 1000, on_room: Callable[[], None] | None = None) -> tuple[Outbox, StepMeter]:
     meter = StepMeter(StageClock(), KeptMeters().meters)
-    return Outbox(meter, limit_bytes=limit), meter
+    return Outbox(meter, limit_bytes=limit, on_room=on_room), meter
+
+
+def parked_streams() -> float | None:
+    return REGISTRY.get_sample_value("streamgauge_parked_streams")
 
 
 @asynccontextmanager
 async def running(
-    box: Outbox, reader: Reader, *, send_timeout: float = 20, keepalive: float = 0, synchronous: bool = True
+    box: Outbox, reader: Reader, *, keepalive: float = 0, synchronous: bool = True
 ) -> AsyncIterator[asyncio.Task[None]]:
     write = reader.try_write if synchronous else None
-    task = asyncio.create_task(box.run(reader.write, write, send_timeout=send_timeout, keepalive=keepalive))
+    task = asyncio.create_task(box.run(reader.write, write, keepalive=keepalive))
     try:
         await turns()
         yield task
@@ -108,40 +111,80 @@ async def test_the_time_parked_is_send() -> None:
         assert clock.ns[Stage.SEND] == sum(clock.ns) == clock.cursor - clock.started
 
 
-async def test_a_reader_further_behind_than_the_limit_is_slow() -> None:
-    box, _ = outbox(limit=10)
+async def test_an_outbox_is_full_at_its_bound_until_half_of_that_is_free_again() -> None:
+    rooms: list[int] = []
+    box, _ = outbox(limit=3 * WRITE_BYTES, on_room=lambda: rooms.append(box._pending_bytes))
     reader = Reader()
     async with running(box, reader):
         reader.open.clear()
-        for _ in range(10):
-            box.put(b"x")
-        with pytest.raises(SlowReader):
-            box.put(b"x")
-
-
-async def test_what_is_being_written_counts_as_behind() -> None:
-    box, meter = outbox(limit=10)
-    reader = Reader()
-    async with running(box, reader):
-        reader.open.clear()
-        box.put(b"x" * 10)
+        for _ in range(2):
+            box.put(b"x" * WRITE_BYTES)
+            assert not box.full
+        box.put(b"x" * WRITE_BYTES)
         await turns()
-        with pytest.raises(SlowReader):
-            box.put(b"x")
+        assert box.full  # what is being written counts
+        assert rooms == []
+        reader.open.set()
+        await until(lambda: not box.full)
+        assert rooms == [WRITE_BYTES]
+
+
+async def test_what_is_put_when_there_is_room_again_goes_out_next_and_may_fill_it_anew() -> None:
+    backlog = [b"b" * 20, b"c" * 10]
+    box, meter = outbox(limit=20, on_room=lambda: box.put(backlog.pop(0)))
+    reader = Reader()
+    async with running(box, reader):
+        reader.open.clear()
+        box.put(b"a" * 20)
         reader.open.set()
         await until(lambda: not meter.parked)
-        box.put(b"x" * 10)
+        assert reader.got == [b"a" * 20, b"b" * 20, b"c" * 10]
+        assert not box.full
 
 
-async def test_a_write_that_waits_too_long_is_a_slow_reader() -> None:
-    box, _ = outbox()
+async def test_an_end_is_taken_past_the_bound() -> None:
+    box, _ = outbox(limit=10)
     reader = Reader()
-    reader.open.clear()
-    async with running(box, reader, send_timeout=0.02) as task:
+    async with running(box, reader) as task:
+        reader.open.clear()
+        box.put(b"a" * 10)
+        box.put(b"the end")
+        box.close()
+        reader.open.set()
+        async with asyncio.timeout(20):
+            await task
+        assert b"".join(reader.got) == b"a" * 10 + b"the end"
+
+
+async def test_one_write_takes_whole_puts_and_not_all_there_is() -> None:
+    box, meter = outbox(limit=1 << 20)
+    reader = Reader()
+    puts = [b"%d" % (k % 10) * 20_000 for k in range(20)]
+    for put in puts:
+        box.put(put)
+    async with running(box, reader):
+        await until(lambda: not meter.parked)
+    assert b"".join(reader.got) == b"".join(puts)
+    assert all(len(write) % 20_000 == 0 and len(write) < WRITE_BYTES + 20_000 for write in reader.got)
+    assert len(reader.got) == 5
+
+
+async def test_streams_are_counted_while_they_wait_for_their_reader() -> None:
+    box, meter = outbox()
+    reader = Reader()
+    before = parked_streams() or 0
+    async with running(box, reader):
+        assert parked_streams() == before
+        reader.open.clear()
         box.put(b"a")
-        with pytest.raises(SlowReader):
-            async with asyncio.timeout(20):
-                await task
+        await turns()
+        assert parked_streams() == before + 1
+        reader.open.set()
+        await until(lambda: not meter.parked)
+        assert parked_streams() == before
+        reader.open.clear()
+        box.put(b"a")
+    assert parked_streams() == before
 
 
 async def test_run_returns_once_closed_and_empty() -> None:
@@ -208,7 +251,7 @@ async def test_a_stalled_reader_is_sent_no_empty_lines_on_top() -> None:
         reader.open.clear()
         box.put(b"a")
         await asyncio.sleep(0.05)
-        assert box._pending == []
+        assert not box._pending
         reader.open.set()
         await until(lambda: b"a" in reader.got)
 
