@@ -37,6 +37,7 @@ class Ledger:
 
     # What was asked
     endpoint: str = ""
+    client_request_id: str | None = None
     streamed: bool = False
     prompt_tokens: int = 0
     choices: int = 0
@@ -59,6 +60,11 @@ class Ledger:
     def outcome(self) -> str:
         """`ok`, or the code of the error that ended the request."""
         return self.error or "ok"
+
+    @property
+    def turned_away(self) -> bool:
+        """Refused for want of capacity or by a limit, before its prompt was looked at."""
+        return self.status in (429, 503) and not self.prompt_tokens
 
     def report(self, until: int) -> dict[str, Any]:
         """The ledger up to `until` in ms. `stages_ms` + `unattributed_ms` = `wall_ms`."""

@@ -11,7 +11,10 @@ from server.errors import InvalidRequest
 
 
 class FolderTokenizer:
-    """Encodes with the `tokenizers` library (thread-safe, no state per call); transformers renders the template."""
+    """Encodes with the `tokenizers` library (thread-safe, no state per call); transformers renders the template.
+
+    In batches of one: `encode` itself holds the interpreter's lock, for seconds where the text is long.
+    """
 
     def __init__(self, source: str, *, revision: str | None = None, trust_remote_code: bool = False) -> None:
         self.hf = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
@@ -23,7 +26,8 @@ class FolderTokenizer:
         self.backend.no_padding()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoding.ids)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **kwargs: Any

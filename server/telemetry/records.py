@@ -1,4 +1,8 @@
-"""Finished requests: the last ones kept for `/debug/requests`, one log line each. No prompt, no generated text."""
+"""Finished requests: the last ones kept for `/debug/requests`, one log line each. No prompt, no generated text.
+
+Those that were turned away at the door share a line per second: in a flood of them the lines would cost more than the
+refusals.
+"""
 
 from collections import deque
 from itertools import islice
@@ -8,6 +12,8 @@ import structlog
 
 from server.ledger import Ledger
 
+REFUSALS_EVERY_NS = 10**9
+
 _log = structlog.get_logger("streamgauge.request")
 
 
@@ -16,10 +22,18 @@ class Records:
 
     def __init__(self, limit: int) -> None:
         self._ledgers: deque[Ledger] = deque(maxlen=limit)
+        self._refused = 0  # since the last line about it
+        self._told_ns = -REFUSALS_EVERY_NS
 
     def add(self, ledger: Ledger) -> None:
         self._ledgers.append(ledger)
-        _log_request(ledger)
+        if ledger.turned_away:
+            self._refused += 1
+            if ledger.ended_ns - self._told_ns >= REFUSALS_EVERY_NS:
+                _log_request(ledger, refused=self._refused)
+                self._told_ns, self._refused = ledger.ended_ns, 0
+        else:
+            _log_request(ledger)
 
     def latest(self, limit: int) -> list[dict[str, Any]]:
         """Up to `limit` records, newest first."""
@@ -30,6 +44,7 @@ def record(ledger: Ledger) -> dict[str, Any]:
     """A finished request as JSON; times in ms, `created` in seconds of the wall clock."""
     return {
         "id": ledger.id,
+        "client_request_id": ledger.client_request_id,
         "created": round(ledger.created, 3),
         "endpoint": ledger.endpoint,
         "status": ledger.status,
@@ -43,11 +58,12 @@ def record(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _log_request(ledger: Ledger) -> None:
+def _log_request(ledger: Ledger, **more: int) -> None:
     report = ledger.report(ledger.ended_ns)
     _log.info(
         "request",
         id=ledger.id,
+        client_request_id=ledger.client_request_id,
         endpoint=ledger.endpoint,
         status=ledger.status,
         outcome=ledger.outcome,
@@ -57,4 +73,5 @@ def _log_request(ledger: Ledger) -> None:
         ttft_ms=report["ttft_ms"],
         wall_ms=report["wall_ms"],
         stages_ms={name: ms for name, ms in report["stages_ms"].items() if ms},
+        **more,
     )

@@ -52,3 +52,26 @@ async def test_a_failed_request_is_one_log_line_too(site: Served[FakeEngine]) ->
         await site.post(CHAT, chat(model="other"))
     (line,) = [log for log in logs if log["event"] == "request"]
     assert (line["status"], line["outcome"], line["ttft_ms"]) == (404, "model_not_found", None)
+
+
+def refused(at_ns: int) -> Ledger:
+    return Ledger(id="no", clock=StageClock(started=0), status=503, error="server_overloaded", ended_ns=at_ns)
+
+
+def test_refusals_share_a_line_per_second() -> None:
+    records = Records(10)
+    with capture_logs() as logs:
+        for at_ms in (1, 2, 900, 1000, 1001, 1500, 2002):
+            records.add(refused(at_ms * 10**6))
+    assert [(line["outcome"], line["refused"]) for line in logs] == [("server_overloaded", n) for n in (1, 4, 2)]
+    assert len(records.latest(100)) == 7, "each has its record"
+
+
+def test_a_request_that_was_looked_at_has_its_own_line_however_it_ended() -> None:
+    records = Records(10)
+    with capture_logs() as logs:
+        for _ in range(3):
+            ledger = refused(10**6)
+            ledger.prompt_tokens = 7
+            records.add(ledger)
+    assert len(logs) == 3
