@@ -15,7 +15,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.types import ASGIApp
 
-from server.admission.permits import Permits
+from server.admission.admission import Admission
+from server.admission.gate import Gate
+from server.admission.series import AdmissionSeries
 from server.api import chat, completions, errors, messages, models, openapi, ops, responses
 from server.api.messages_wire import CountRequest, MessagesRequest
 from server.api.responses_store import ResponseStore
@@ -28,7 +30,12 @@ from server.engine.protocol import Engine, ModelInfo
 from server.engine.runtime import cpu_environment, detect_device
 from server.engine.tokenizer_pool import TokenizerPool
 from server.errors import InvalidRequest
+from server.ingress.compression import compressing
 from server.ingress.cors import open_to
+from server.ingress.guard import Guard
+from server.ingress.keyring import KeyRing
+from server.ingress.quotas import QuotaGate, Quotas
+from server.ingress.request_ids import RequestIds
 from server.pipeline import Pipeline
 from server.telemetry.loop_probe import LoopProbe
 from server.telemetry.metrics import Metrics
@@ -52,24 +59,32 @@ _log = structlog.get_logger(__name__)
 def build(
     settings: Settings, *, engine: Engine | None = None, on_load_failed: Callable[[], None] | None = None
 ) -> tuple[ASGIApp, Services]:
-    """The ASGI application and what its routes work with. `on_load_failed` is told when the model cannot be served."""
+    """The ASGI application and what its routes work with. `on_load_failed` is told when the model cannot be served.
+
+    Raises ConfigError for keys that cannot be used.
+    """
     engine = engine or LoadingEngine(lambda: create_engine(settings))
-    permits = Permits(settings.admission.max_sequences)
+    keys = KeyRing(settings.keys)
+    admission = Admission(settings.admission, max_wait=settings.max_wait)
     kept = settings.responses
     services = Services(
         settings=settings,
         engine=engine,
-        pipeline=Pipeline(engine, permits, request_timeout=settings.admission.request_timeout),
+        pipeline=Pipeline(engine, admission, settings),
         tokenizers=TokenizerPool(),
         metrics=Metrics(),
         records=Records(settings.telemetry.records),
         responses=ResponseStore(kept.store_bytes, kept.store_count, kept.store_seconds),
     )
 
+    services.metrics.registry.register(AdmissionSeries(admission))
+    quotas = Quotas(settings.limits, services.metrics.registry)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         probe = LoopProbe(services.metrics)
         probe.start()
+        keys.start()
         loading = asyncio.create_task(_load(services, on_load_failed), name="load-engine")
         try:
             yield
@@ -80,6 +95,8 @@ def build(
             await services.pipeline.close()
             await asyncio.wait((loading,), timeout=10)
             services.tokenizers.close()
+            await keys.close()
+            await quotas.close()
             await probe.close()
 
     app = FastAPI(title="Streamgauge", lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -88,8 +105,11 @@ def build(
     for router in (chat.router, completions.router, messages.router, responses.router, models.router, ops.router):
         app.include_router(router)
     openapi.install(app, BODIES, lambda: engine.model.name if services.ready else None)
-    measured = LedgerMiddleware(app, ENDPOINTS, services.metrics, services.records, ledger=settings.telemetry.ledger)
-    return open_to(settings.http.cors_origins, measured), services
+    limited = QuotaGate(app, ENDPOINTS, quotas, errors.error_response)
+    gate = Gate(limited, admission, ENDPOINTS, errors.error_response, is_open=lambda: services.ready)
+    named = RequestIds(Guard(gate, keys, errors.error_response))
+    measured = LedgerMiddleware(named, ENDPOINTS, services.metrics, services.records, ledger=settings.telemetry.ledger)
+    return open_to(settings.http.cors_origins, compressing(measured)), services
 
 
 def create_engine(settings: Settings) -> Engine:
@@ -145,8 +165,13 @@ async def _load(services: Services, on_failed: Callable[[], None] | None) -> Non
         if on_failed is not None:
             on_failed()
         return
+    model = services.engine.model
+    services.admission.open(max_num_seqs=model.max_num_seqs, max_batch_tokens=model.max_batch_tokens)
     gc.collect()
     gc.freeze()  # what exists now stays: collections needn't walk it again
     services.ready = True
-    model, http = services.engine.model, services.settings.http
-    _log.info("ready", model=model.name, max_model_len=model.max_model_len, url=f"http://{http.host}:{http.port}/v1")
+    http = services.settings.http
+    scheme = "http" if http.tls_cert is None else "https"
+    _log.info(
+        "ready", model=model.name, max_model_len=model.max_model_len, url=f"{scheme}://{http.host}:{http.port}/v1"
+    )

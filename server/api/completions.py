@@ -24,6 +24,7 @@ from server.api.generate import generate
 from server.api.logprobs import token_names
 from server.api.openai_shape import Extras
 from server.api.services import ledger_of, services
+from server.api.terms import terms_of
 from server.engine.protocol import ModelInfo
 from server.errors import InvalidRequest
 from server.request import GenerationRequest, Reading
@@ -90,6 +91,7 @@ async def create_completion(request: Request) -> Response:
     site, ledger = services(request), ledger_of(request)
     completion, size = await body.accept(request, CompletionRequest)
     model = site.engine.model
+    terms = terms_of(request)
     completion.check()
     check_model(completion.model, model)
     ledger.clock.lap(Stage.VALIDATE)
@@ -97,8 +99,10 @@ async def create_completion(request: Request) -> Response:
     if len(prompts) * completion.choices > MAX_CHOICES:
         raise InvalidRequest(f"n: at most {MAX_CHOICES} choices over all prompts.", param="n")
     params = sampling_params(completion, model, prompts, max_tokens=completion.max_tokens, prompt_name="prompt")
+    site.admission.forecast.tokenized(size, sum(map(len, prompts)))
+    shortened = terms.shortens(params)
     params = replace(
-        params,
+        terms.limit(params),
         logprobs=completion.logprobs,
         prompt_logprobs=completion.prompt_alternatives,
         structured=completion.constraint(),
@@ -111,8 +115,11 @@ async def create_completion(request: Request) -> Response:
         n=completion.choices,
         streamed=bool(completion.stream),
         reading=Reading(return_token_ids=bool(completion.return_token_ids), run_limit=site.settings.chat.run_limit),
-        priority=completion.priority or 0,
-        cache_salt=completion.salt,
+        priority=terms.caller.clamp(completion.priority or 0),
+        cache_salt=terms.salt(completion.salt),
+        caller=terms.caller,
+        timeout=terms.timeout,
+        shortened=shortened,
     )
     shape = CompletionShape(
         generation,

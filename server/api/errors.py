@@ -6,15 +6,24 @@ OpenAI's `{"error": {"message", "type", "param", "code"}}`, except that /v1/mess
 
 from typing import Any
 
+import orjson
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Scope
 
-from server.errors import ClientGone, InternalError, InvalidRequest, MethodNotAllowed, RouteNotFound, ServeError
+from server.errors import (
+    ClientGone,
+    InternalError,
+    InvalidKey,
+    InvalidRequest,
+    MethodNotAllowed,
+    RouteNotFound,
+    ServeError,
+)
 from server.ledger import Ledger
 
 MESSAGES = "/v1/messages"
@@ -36,13 +45,15 @@ _log = structlog.get_logger(__name__)
 
 def envelope(error: ServeError) -> dict[str, Any]:
     """OpenAI's."""
-    return {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+    told = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return {"error": {**told, **error.figures}}
 
 
 def messages_envelope(error: ServeError, request_id: str | None) -> dict[str, Any]:
     """Anthropic's; its types go by the status."""
     kind = _ANTHROPIC_TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": error.message}, "request_id": request_id}
+    told = {"type": kind, "message": error.message, **error.figures}
+    return {"type": "error", "error": told, "request_id": request_id}
 
 
 def error_response(scope: Scope, error: ServeError) -> Response:
@@ -55,14 +66,20 @@ def error_response(scope: Scope, error: ServeError) -> Response:
     headers: dict[str, str] = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
+    if isinstance(error, InvalidKey):
+        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, ClientGone) or error.code == "server_shutting_down":
         headers["Connection"] = "close"
     path: str = scope["path"]
     if path != MESSAGES and not path.startswith(f"{MESSAGES}/"):
-        return JSONResponse(envelope(error), error.status, headers)
+        return _json(envelope(error), error.status, headers)
     if request_id is not None:
         headers["Request-Id"] = request_id
-    return JSONResponse(messages_envelope(error, request_id), error.status, headers)
+    return _json(messages_envelope(error, request_id), error.status, headers)
+
+
+def _json(content: dict[str, Any], status: int, headers: dict[str, str]) -> Response:
+    return Response(orjson.dumps(content), status, headers, media_type="application/json")
 
 
 def install(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from server.api.services import ledger_of, services
+from server.api.terms import DEGRADED
 from server.ledger import Ledger
 from server.request import GenerationRequest
 from server.stages import Stage
@@ -77,7 +78,9 @@ async def streamed(request: Request, stream: Stream) -> Response:
     if stream.error is not None and not stream.has_output:
         raise stream.error
     stream.headers_left = True
-    return EventStreamResponse(stream, send_timeout=http.send_timeout, keepalive=http.keepalive)
+    response = EventStreamResponse(stream, send_timeout=http.send_timeout, keepalive=http.keepalive)
+    response.headers.update(_told(stream.request))
+    return response
 
 
 async def collected(
@@ -90,7 +93,7 @@ async def collected(
         raise stream.error
     ledger = stream.ledger
     ledger.clock.skip(monotonic_ns())
-    headers: dict[str, str] = {}
+    headers = _told(stream.request)
     body = body_of()
     if timings:
         body["timings"] = stream.ledger_report()
@@ -98,6 +101,10 @@ async def collected(
     response = MeasuredResponse(orjson.dumps(body), ledger, headers)
     ledger.clock.lap(Stage.ENCODE)
     return response
+
+
+def _told(generation: GenerationRequest) -> dict[str, str]:
+    return {DEGRADED: f"max_tokens={generation.params.max_tokens}"} if generation.shortened else {}
 
 
 class MeasuredResponse(Response):

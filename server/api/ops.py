@@ -21,10 +21,20 @@ async def live() -> dict[str, str]:
 
 @router.get("/ready")
 @router.get("/health")
-async def ready(request: Request) -> dict[str, str]:
-    """200 while requests are generated; 503 while loading, draining, and after the engine has died."""
-    services(request).check_ready()
-    return {"status": "ready"}
+async def ready(request: Request) -> dict[str, Any]:
+    """200 while requests are generated; 503 while loading, draining, stalled, and after the engine has died.
+
+    `last_step_age_s`: how long ago the engine made progress; null while it has nothing to do.
+    """
+    site = services(request)
+    site.check_ready()
+    age = site.step_age
+    return {
+        "status": "ready",
+        "last_step_age_s": None if age is None else round(age, 3),
+        "running_sequences": site.admission.slots.in_use,
+        "queued_requests": len(site.admission.queue),
+    }
 
 
 @router.get("/load")

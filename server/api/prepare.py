@@ -7,6 +7,7 @@ from starlette.requests import Request
 from server.api.conversation import Conversation
 from server.api.fields import SamplingFields, sampling_params
 from server.api.services import Services, ledger_of, services
+from server.api.terms import terms_of
 from server.request import GenerationRequest
 from server.stages import Stage
 
@@ -25,6 +26,7 @@ async def prepare(
     """Template, tokenize, check against the model; laps VALIDATE and TOKENIZE. Raises InvalidRequest."""
     site, ledger = services(request), ledger_of(request)
     model, parsers = site.engine.model, site.parsers
+    terms = terms_of(request)
     conversation.check()
     parsers.check(conversation)
     constraint = conversation.constraint()
@@ -33,9 +35,11 @@ async def prepare(
     params = sampling_params(
         fields, model, [prompt], max_tokens=max_tokens, max_tokens_name=max_tokens_name, prompt_name=prompt_name
     )
+    site.admission.forecast.tokenized(body_bytes, len(prompt))
     reading = parsers.reading(conversation, text)
+    shortened = terms.shortens(params)
     params = replace(
-        params,
+        terms.limit(params),
         logprobs=top_logprobs,
         structured=constraint,
         skip_special_tokens=params.skip_special_tokens and not parsers.needs_special_tokens(conversation),
@@ -48,8 +52,11 @@ async def prepare(
         n=fields.choices,
         streamed=bool(fields.stream),
         reading=replace(reading, return_token_ids=bool(fields.return_token_ids)),
-        priority=fields.priority or 0,
-        cache_salt=fields.salt,
+        priority=terms.caller.clamp(fields.priority or 0),
+        cache_salt=terms.salt(fields.salt),
+        caller=terms.caller,
+        timeout=terms.timeout,
+        shortened=shortened,
     )
 
 

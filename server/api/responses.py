@@ -17,7 +17,7 @@ from server.api.responses_input import Item, items_of, remembered
 from server.api.responses_shape import Collector, Keep, Writer
 from server.api.responses_store import StoredResponse
 from server.api.responses_wire import ResponsesRequest
-from server.api.services import Services, ledger_of, services
+from server.api.services import Services, caller_of, ledger_of, services
 from server.errors import InvalidRequest, RouteNotFound, ServeError
 from server.request import GenerationRequest
 from server.telemetry.middleware import close_ledger
@@ -130,7 +130,7 @@ async def _in_background(
 
     writer = Writer(generation, site.engine.model.name, _names(site), asked.echo())
     run = BackgroundRun(writer, site.settings.responses.event_log_bytes, on_end)
-    response = StoredResponse(writer.id, _owner(request), orjson.dumps(items), run)
+    response = StoredResponse(writer.id, caller_of(request).owner, orjson.dumps(items), run)
     store.start(response)
     run.attach(start(request, generation, writer, timings=bool(asked.include_timings), sink=run.log))
     try:
@@ -145,7 +145,7 @@ async def _in_background(
 
 
 def _keeper(request: Request, items: list[Item]) -> Keep:
-    store, owner = services(request).responses, _owner(request)
+    store, owner = services(request).responses, caller_of(request).owner
     return lambda final: store.end(StoredResponse(final["id"], owner, orjson.dumps(items)), final)
 
 
@@ -155,19 +155,13 @@ def _names(site: Services) -> TokenNames:
 
 def _items(request: Request, asked: ResponsesRequest) -> list[Item]:
     """The whole conversation up to the answer; raises InvalidRequest or ResponseNotFound."""
-    store, owner = services(request).responses, _owner(request)
+    store, owner = services(request).responses, caller_of(request).owner
     earlier = store.conversation(asked.previous_response_id, owner) if asked.previous_response_id else []
     return remembered(earlier) + items_of(asked.input, lambda item_id: store.item(item_id, owner))
 
 
 def _stored(request: Request, response_id: str) -> StoredResponse:
-    return services(request).responses.get(response_id, _owner(request), param="response_id")
-
-
-def _owner(request: Request) -> str | None:
-    """Whose key the request came with."""
-    owner = request.scope["state"].get("owner")
-    return owner if isinstance(owner, str) else None
+    return services(request).responses.get(response_id, caller_of(request).owner, param="response_id")
 
 
 def _json(content: bytes) -> Response:

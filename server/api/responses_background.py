@@ -1,6 +1,5 @@
 """Responses that outlive the call that asked for them, and the readers that come and go."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -34,10 +33,12 @@ class BackgroundRun:
         stream.deliver(self._writer.queued())
 
     async def admitted(self) -> None:
-        """Raises what kept the stream from entering the engine."""
+        """Raises what turned the stream away at once. One that waits for its turn has been taken."""
         stream = self._stream
-        await asyncio.sleep(0)  # in its first turn the stream's task takes a permit and submits
-        if stream is not None and stream.error is not None:
+        if stream is None:
+            return
+        await stream.entered.wait()
+        if stream.error is not None:
             raise stream.error
 
     def now(self) -> dict[str, Any]:

@@ -1,18 +1,20 @@
 """What routes work with. Built in app.py, found at `request.app.state.services`."""
 
 from dataclasses import dataclass, field
-from time import time
+from time import monotonic_ns, time
 
 from starlette.requests import Request
 
+from server.admission.admission import Admission
 from server.api.parsers import AnswerParsers
 from server.api.responses_store import ResponseStore
 from server.config import Settings
 from server.engine.protocol import Engine
 from server.engine.tokenizer_pool import TokenizerPool
-from server.errors import EngineDied, NotReady, ShuttingDown
+from server.errors import EngineDied, EngineStalled, NotReady, ShuttingDown
 from server.ledger import Ledger
 from server.pipeline import Pipeline
+from server.request import ANYBODY, Caller
 from server.telemetry.metrics import Metrics
 from server.telemetry.records import Records
 
@@ -40,20 +42,40 @@ class Services:
             self._parsers = AnswerParsers(self.settings.chat, self.engine.model.tokenizer)
         return self._parsers
 
+    @property
+    def admission(self) -> Admission:
+        return self.pipeline.admission
+
+    @property
+    def step_age(self) -> float | None:
+        """Seconds since the engine's last step, or since it got something to do; None while it has nothing to do."""
+        if not self.admission.slots.in_use:
+            return None
+        return (monotonic_ns() - max(self.engine.last_step_ns, self.admission.busy_since_ns)) / 1e9
+
     def check_ready(self) -> None:
-        """Raises ShuttingDown, NotReady or EngineDied."""
+        """Raises ShuttingDown, NotReady, EngineDied or EngineStalled."""
         if self.draining:
             raise ShuttingDown
         if not self.ready:
             raise NotReady
         if not self.engine.alive:
             raise EngineDied
+        age = self.step_age
+        if age is not None and age > self.settings.engine.stall_s:
+            raise EngineStalled(figures={"last_step_age_s": round(age, 1)})
 
 
 def services(request: Request) -> Services:
     found = request.app.state.services
     assert isinstance(found, Services)
     return found
+
+
+def caller_of(request: Request) -> Caller:
+    """Whose request it is; the ingress layer put it there."""
+    found = request.scope["state"].get("caller")
+    return found if isinstance(found, Caller) else ANYBODY
 
 
 def ledger_of(request: Request) -> Ledger:

@@ -6,7 +6,7 @@ from functools import partial
 import structlog
 from prometheus_client import Counter
 
-from server.engine.protocol import OnStep
+from server.engine.protocol import OnReleased, OnStep
 from server.errors import InternalError
 from server.request import TokenDelta
 
@@ -28,6 +28,11 @@ def push(on_step: OnStep, delta: TokenDelta, abort: Callable[[], None]) -> None:
         _log.exception("step_failed")
         _try(abort)
         _try(partial(on_step, TokenDelta((), error=InternalError())))
+
+
+def release(on_released: OnReleased) -> None:
+    """Tell that a sequence's slot is free; never raises."""
+    _try(on_released)
 
 
 def _try(action: Callable[[], None]) -> None:

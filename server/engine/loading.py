@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from server.engine.protocol import Engine, Handle, ModelInfo, OnStep
+from server.engine.protocol import Engine, Handle, ModelInfo, OnReleased, OnStep
 from server.errors import NotReady
 from server.request import EngineRequest
 
@@ -23,12 +23,16 @@ class LoadingEngine:
     def alive(self) -> bool:
         return self._engine is not None and self._engine.alive
 
+    @property
+    def last_step_ns(self) -> int:
+        return self._engine.last_step_ns if self._engine is not None else 0
+
     async def start(self) -> None:
         self._engine = await asyncio.to_thread(self._create)
         await self._engine.start()
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> Handle:
-        return self._loaded().submit(request, on_step)
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> Handle:
+        return self._loaded().submit(request, on_step, on_released)
 
     async def close(self) -> None:
         if self._engine is not None:

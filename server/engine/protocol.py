@@ -11,6 +11,9 @@ from server.request import EngineRequest, TokenDelta
 OnStep = Callable[[TokenDelta], None]
 """Takes each step's delta; the last one carries a finish reason or an error. Must not block and must not raise."""
 
+OnReleased = Callable[[], None]
+"""Called once, when the engine holds nothing of a sequence any more: its slot may be used again. Must not raise."""
+
 
 class ModelTokenizer(Protocol):
     """What the front end needs of a model's tokenizer."""
@@ -29,13 +32,19 @@ class ModelTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Facts of the loaded model. `default_sampling` holds its generation_config's values by SamplingParams' names."""
+    """Facts of the loaded model and of the engine that runs it.
+
+    `default_sampling` holds its generation_config's values by SamplingParams' names. A step has room for
+    `max_num_seqs` sequences and `max_batch_tokens` tokens.
+    """
 
     name: str
     root: str
     max_model_len: int
     vocab_size: int
     tokenizer: ModelTokenizer
+    max_num_seqs: int = 256
+    max_batch_tokens: int = 8192
     default_sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -58,12 +67,21 @@ class Engine(Protocol):
         """False once the engine can no longer generate."""
         ...
 
+    @property
+    def last_step_ns(self) -> int:
+        """When the latest step's outputs came (monotonic ns); 0 before the first."""
+        ...
+
     async def start(self) -> None:
         """Load the model and generate once; afterwards the engine is ready."""
         ...
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> Handle:
-        """Queue a sequence. Raises EngineDied; a refusal found later arrives as a delta with an error."""
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> Handle:
+        """Queue a sequence. Raises EngineDied; a refusal found later arrives as a delta with an error.
+
+        After a `submit` that returned, `on_released` comes once: with the last delta, or when an abort has reached the
+        engine. It comes before anything that is submitted later reaches it.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from time import monotonic_ns
 
 from server.config import ScriptedSettings
-from server.engine.guard import push
-from server.engine.protocol import ModelInfo, OnStep
+from server.engine.guard import push, release
+from server.engine.protocol import ModelInfo, OnReleased, OnStep
 from server.engine.tokenizer import FolderTokenizer
 from server.errors import EngineDied, EngineFailed, NotReady
 from server.request import EngineRequest, FinishReason, TokenDelta
@@ -21,6 +21,7 @@ from server.request import EngineRequest, FinishReason, TokenDelta
 class _Sequence:
     request: EngineRequest
     on_step: OnStep
+    on_released: OnReleased
     scheduled_ns: int = 0
     produced: int = 0
     ended: bool = False
@@ -43,6 +44,7 @@ class ScriptedEngine:
         self._wake = asyncio.Event()
         self._dead = False
         self.steps = 0
+        self.last_step_ns = 0
 
     @property
     def model(self) -> ModelInfo:
@@ -69,15 +71,16 @@ class ScriptedEngine:
             max_model_len=self._settings.max_model_len,
             vocab_size=tokenizer.backend.get_vocab_size(),
             tokenizer=tokenizer,
+            max_num_seqs=self._settings.max_num_seqs,
         )
         self._task = asyncio.create_task(self._run(), name="scripted-engine")
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> _Sequence:
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> _Sequence:
         if self._dead:
             raise EngineDied
         if self._task is None:
             raise NotReady
-        sequence = _Sequence(request, on_step)
+        sequence = _Sequence(request, on_step, on_released)
         self._waiting.append(sequence)
         self._wake.set()
         return sequence
@@ -87,18 +90,20 @@ class ScriptedEngine:
         self._dead = True
         for sequence in (*self._running, *self._waiting):
             self._push(sequence, TokenDelta((), error=EngineDied()))
-        self._running.clear()
-        self._waiting.clear()
+        self._drop_ended()
 
     async def close(self) -> None:
         self._dead = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=5)
+        for sequence in (*self._running, *self._waiting):
+            sequence.abort()
+        self._drop_ended()
 
     async def _run(self) -> None:
         while True:
-            self._drop_aborted()
+            self._drop_ended()
             if not self._running and not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
@@ -113,10 +118,11 @@ class ScriptedEngine:
         sampled_ns = monotonic_ns()
         if self._settings.transfer_ms:
             await asyncio.sleep(self._settings.transfer_ms / 1e3)
-        received_ns = monotonic_ns()
+        self.last_step_ns = received_ns = monotonic_ns()
         for sequence in self._running:
             if not sequence.ended:
                 self._push(sequence, self._delta(sequence, sampled_ns, received_ns))
+        self._drop_ended()
 
     def _schedule(self) -> list[_Sequence]:
         """Move waiting sequences into free slots; returns those that start with this step."""
@@ -124,10 +130,12 @@ class ScriptedEngine:
         started: list[_Sequence] = []
         while self._waiting and len(self._running) < self._settings.max_num_seqs:
             sequence = self._waiting.popleft()
-            if not sequence.ended:
-                sequence.scheduled_ns = now
-                self._running.append(sequence)
-                started.append(sequence)
+            if sequence.ended:
+                release(sequence.on_released)
+                continue
+            sequence.scheduled_ns = now
+            self._running.append(sequence)
+            started.append(sequence)
         return started
 
     def _delta(self, sequence: _Sequence, sampled_ns: int, received_ns: int) -> TokenDelta:
@@ -153,6 +161,11 @@ class ScriptedEngine:
         sequence.ended = delta.finish_reason is not None or delta.error is not None
         push(sequence.on_step, delta, sequence.abort)
 
-    def _drop_aborted(self) -> None:
+    def _drop_ended(self) -> None:
+        ended = [s for s in (*self._running, *self._waiting) if s.ended]
+        if not ended:
+            return
         self._running = [s for s in self._running if not s.ended]
         self._waiting = deque(s for s in self._waiting if not s.ended)
+        for sequence in ended:
+            release(sequence.on_released)

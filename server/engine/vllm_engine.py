@@ -25,9 +25,9 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from sampling.params import SamplingParams
-from server.engine.guard import push
+from server.engine.guard import push, release
 from server.engine.lifeline import Lifeline
-from server.engine.protocol import ModelInfo, OnStep
+from server.engine.protocol import ModelInfo, OnReleased, OnStep
 from server.engine.tokenizer import FolderTokenizer
 from server.engine.vllm_params import prompt_logprobs, sample_logprobs, vllm_params
 from server.errors import EngineDied, EngineFailed, InvalidRequest, NotReady, Overloaded, ServeError
@@ -62,6 +62,10 @@ class VllmEngine:
     def alive(self) -> bool:
         return self._llm is not None and not self._llm.errored
 
+    @property
+    def last_step_ns(self) -> int:
+        return self._clock.received_ns
+
     async def start(self) -> None:
         self._lifeline = Lifeline()
         llm = await asyncio.to_thread(self._load)
@@ -71,12 +75,12 @@ class VllmEngine:
         self._sender.start(llm)
         await self._warm_up()
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> "Sink":
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> "Sink":
         if self._llm is None:
             raise NotReady
         if self._llm.errored:
             raise EngineDied
-        sink = Sink(request, on_step, self._sender, self._clock)
+        sink = Sink(request, on_step, on_released, self._sender, self._clock)
         self._sender.add(sink)
         return sink
 
@@ -100,6 +104,8 @@ class VllmEngine:
             max_model_len=config.max_model_len,
             vocab_size=min(config.get_vocab_size(), tokenizer.backend.get_vocab_size()),
             tokenizer=tokenizer,
+            max_num_seqs=llm.vllm_config.scheduler_config.max_num_seqs,
+            max_batch_tokens=llm.vllm_config.scheduler_config.max_num_batched_tokens,
             default_sampling=_default_sampling(config.get_diff_sampling_param()),
         )
         return llm
@@ -116,7 +122,8 @@ class VllmEngine:
             elif delta.finish_reason is not None:
                 done.set_result(None)
 
-        handle = self.submit(EngineRequest("warm-up", [0], SamplingParams(max_tokens=2, ignore_eos=True)), on_step)
+        request = EngineRequest("warm-up", [0], SamplingParams(max_tokens=2, ignore_eos=True))
+        handle = self.submit(request, on_step, lambda: None)
         try:
             async with asyncio.timeout(300):
                 await done
@@ -127,19 +134,28 @@ class VllmEngine:
 class Sink:
     """Receives one request's outputs in vLLM's output task, in place of its RequestOutputCollector; is its Handle."""
 
-    def __init__(self, request: EngineRequest, on_step: OnStep, sender: "_Sender", clock: "_StepClock") -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        on_step: OnStep,
+        on_released: OnReleased,
+        sender: "_Sender",
+        clock: "_StepClock",
+    ) -> None:
         self.request = request
         self.request_id = request.id  # becomes vLLM's internal id once added
         self.prepared: EngineCoreRequest | None = None
         self._running = False
         self.ended = False
+        self.aborted = False
         self._on_step = on_step
+        self._on_released: OnReleased | None = on_released
         self._sender = sender
         self._clock = clock
 
     def abort(self) -> None:
         if not self.ended:
-            self.ended = True
+            self.ended = self.aborted = True
             self._sender.abort(self)
 
     def put(self, output: RequestOutput | Exception) -> None:
@@ -150,6 +166,14 @@ class Sink:
         if delta.error is not None or delta.finish_reason is not None:
             self.ended = True
         push(self._on_step, delta, self.abort)
+        if self.ended and not self.aborted:
+            self.release()
+
+    def release(self) -> None:
+        """The engine has nothing of the request any more; once."""
+        on_released, self._on_released = self._on_released, None
+        if on_released is not None:
+            release(on_released)
 
     def close(self) -> None:
         """vLLM's side: nothing of ours to release."""
@@ -159,6 +183,7 @@ class Sink:
         if not self.ended:
             self.ended = True
             push(self._on_step, TokenDelta((), error=error), self.abort)
+        self.release()
 
     def _delta(self, output: RequestOutput) -> TokenDelta:
         completion = output.outputs[0]
@@ -223,6 +248,7 @@ class _Sender:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._llm: AsyncLLM | None = None
+        self._closed = False
         self._compiler = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         self._compiling: set[asyncio.Task[None]] = set()  # bounded by the permits
 
@@ -240,16 +266,22 @@ class _Sender:
         self._wake.set()
 
     def abort(self, sink: Sink) -> None:
+        if self._closed:
+            sink.release()
+            return
         self._aborts.append(sink)
         self._wake.set()
 
     async def close(self) -> None:
+        self._closed = True
         tasks = {*self._compiling, *((self._task,) if self._task else ())}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=5)
         self._compiler.shutdown(wait=False, cancel_futures=True)
+        for sink in (*self._adds, *self._aborts):
+            sink.release()
 
     async def _run(self, llm: AsyncLLM) -> None:
         while True:
@@ -260,9 +292,13 @@ class _Sender:
                 if not sink.ended:
                     await self._add(llm, sink)
             if self._aborts:
-                ids = [sink.request_id for sink in self._aborts]
+                aborted = list(self._aborts)
                 self._aborts.clear()
-                await self._abort(llm, ids)
+                try:
+                    await self._abort(llm, [sink.request_id for sink in aborted])
+                finally:
+                    for sink in aborted:
+                        sink.release()
 
     async def _add(self, llm: AsyncLLM, sink: Sink) -> None:
         with _refusals(sink):

@@ -101,9 +101,16 @@ def tokenizer() -> str:
 
 @contextmanager
 def full(server: LiveServer) -> Iterator[None]:
-    """Every permit is taken: requests are refused with 503 and Retry-After."""
-    with server.services.pipeline.permits.acquire(server.services.settings.admission.max_sequences):
+    """Every slot of the engine is taken, and nobody waits for one: requests are refused with 503 and Retry-After."""
+    admission = server.services.admission
+    taken, patience = admission.slots.limit, admission.max_wait
+    admission.slots.in_use += taken
+    admission.max_wait = 0.001
+    try:
         yield
+    finally:
+        admission.slots.in_use -= taken
+        admission.max_wait = patience
 
 
 def refused(server: LiveServer) -> int:

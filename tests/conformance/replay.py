@@ -7,7 +7,7 @@ from time import monotonic_ns
 
 from sampling.logprobs import TokenLogprob
 from server.engine.guard import push
-from server.engine.protocol import OnStep
+from server.engine.protocol import OnReleased, OnStep
 from server.request import EngineRequest, FinishReason, TokenDelta
 from tests.support.engines import FakeEngine
 
@@ -20,8 +20,9 @@ Partition = Sequence[Sequence[int]]
 class Played:
     """A sequence that plays by itself; `abort` silences it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_released: OnReleased) -> None:
         self.aborted = False
+        self.release = on_released
 
     def abort(self) -> None:
         self.aborted = True
@@ -33,8 +34,8 @@ class ReplayEngine(FakeEngine):
     partition: Partition = ()
     finish = FinishReason.STOP
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> Played:  # type: ignore[override]
-        played = Played()
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> Played:  # type: ignore[override]
+        played = Played(on_released)
         asyncio.get_running_loop().call_soon(self._play, request, on_step, played, self.partition, self.finish)
         return played
 
@@ -43,7 +44,7 @@ class ReplayEngine(FakeEngine):
     ) -> None:
         for number, ids in enumerate(partition, 1):
             if played.aborted:
-                return
+                break
             now = monotonic_ns()
             delta = TokenDelta(ids, scheduled_ns=now, sampled_ns=now, received_ns=now)
             if number == len(partition):
@@ -52,6 +53,7 @@ class ReplayEngine(FakeEngine):
             if request.params.logprobs is not None:
                 delta.logprobs = [logprob_of(token_id, request.params.logprobs) for token_id in ids]
             push(on_step, delta, played.abort)
+        played.release()
 
 
 def logprob_of(token_id: int, alternatives: int) -> TokenLogprob:

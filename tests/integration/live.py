@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
-import uvicorn
 import uvloop
 from prometheus_client import REGISTRY
 
@@ -23,8 +22,8 @@ from server import config
 from server.app import build
 from server.engine.protocol import Engine, Handle
 from server.engine.runtime import detect_device
-from server.ingress.protocol import MeasuredProtocol
 from server.request import EngineRequest, TokenDelta
+from server.serve import http_server
 
 T = TypeVar("T")
 
@@ -45,7 +44,8 @@ class LiveServer:
             [
                 f"engine.args.max_num_seqs={SLOTS}",
                 "engine.args.max_model_len=2048",
-                "http.keepalive=60",
+                "http.keepalive=250",
+                "admission.max_wait=240",  # a machine may be slow: nothing here is refused for that
                 "chat.tool_parser=hermes",
             ],
             {"engine.model": "smollm2-135m", "http.host": self.host},
@@ -55,8 +55,7 @@ class LiveServer:
         self._socket = socket.create_server((self.host, 0))
         self.port: int = self._socket.getsockname()[1]
         self.base_url = f"http://{self.host}:{self.port}"
-        options: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
-        self._server = uvicorn.Server(uvicorn.Config(self._app, http=MeasuredProtocol, lifespan="on", **options))
+        self._server = http_server(self._app, settings.http)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="live-server")
 
@@ -105,7 +104,7 @@ class LiveServer:
 
     def idle(self) -> bool:
         return (
-            not self.unfinished and not self.running and not self.waiting and not self.services.pipeline.permits.in_use
+            not self.unfinished and not self.running and not self.waiting and not self.services.admission.slots.in_use
         )
 
     async def abort_all(self) -> None:
@@ -168,6 +167,7 @@ class Sequence:
     request: EngineRequest
     deltas: list[TokenDelta] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     handle: Handle | None = None
 
     @property
@@ -182,7 +182,7 @@ class Sequence:
 
 def submit(engine: Engine, name: str, prompt: list[int], params: SamplingParams) -> Sequence:
     sequence = Sequence(EngineRequest(name, prompt, params))
-    sequence.handle = engine.submit(sequence.request, sequence.on_step)
+    sequence.handle = engine.submit(sequence.request, sequence.on_step, sequence.released.set)
     return sequence
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.engine.protocol import Handle, OnStep
+from server.engine.protocol import Handle, OnReleased, OnStep
 from server.request import EngineRequest
 from tests.integration.http import (
     CHAT,
@@ -100,9 +100,9 @@ def only_healthy_requests_reach_the_engine(live: LiveServer, monkeypatch: pytest
     prompts: list[list[int]] = []
     submit = live.adapter.submit
 
-    def counted(request: EngineRequest, on_step: OnStep) -> Handle:
+    def counted(request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> Handle:
         prompts.append(list(request.prompt_token_ids))
-        return submit(request, on_step)  # type: ignore[no-any-return]
+        return submit(request, on_step, on_released)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(live.adapter, "submit", counted)
     yield

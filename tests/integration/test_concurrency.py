@@ -57,7 +57,7 @@ async def recite(live: LiveServer, failing: int | None) -> list[Sequence]:
     sequences = []
     for number, request in enumerate(recitals(live)):
         sequence = (Failing if number == failing else Sequence)(request)
-        sequence.handle = live.engine.submit(request, sequence.on_step)
+        sequence.handle = live.engine.submit(request, sequence.on_step, sequence.released.set)
         sequences.append(sequence)
     await all_ended(*sequences)
     await until(lambda: not live.unfinished, "every request has left the engine")

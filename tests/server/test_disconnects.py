@@ -94,17 +94,18 @@ async def test_what_the_engine_still_sends_to_one_gone_goes_nowhere(live: Live[F
 
 
 @STREAMED
-async def test_a_client_gone_while_queued_in_the_engine(scripted: MakeScripted, stream: bool) -> None:
+async def test_a_client_gone_while_it_waits_for_the_engine(scripted: MakeScripted, stream: bool) -> None:
     engine = scripted(max_num_seqs=1, step_ms=5, max_model_len=8192)
     async with listening(engine) as live, live.client() as running:
         running.post(CHAT, chat(stream=True, max_tokens=2000))
         await running.head()
         async with live.client() as queued:
             queued.post(CHAT, chat(stream=stream))
-            await until(lambda: engine.in_flight == 2)
-        await until(lambda: engine.in_flight == 1, WITHIN_S)
+            await until(lambda: len(live.services.admission.queue) == 1)
+        await until(lambda: not live.services.admission.queue, WITHIN_S)
+        assert engine.in_flight == 1
         await until(lambda: live.services.metrics.in_flight == 1, WITHIN_S)
-        assert live.services.pipeline.permits.in_use == 1
+        assert live.services.admission.slots.in_use == 1
         assert await running.chunk()
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from sampling.detokenizer import Detokenizer
 from sampling.parts import Part
-from server.engine.protocol import ModelInfo, OnStep
+from server.engine.protocol import ModelInfo, OnReleased, OnStep
 from server.errors import EngineDied, EngineFailed, InternalError, NotReady, Overloaded, ServeError
 from server.request import EngineRequest, FinishReason
 from server.streaming.choice import Choice
@@ -104,14 +104,14 @@ class FaultyEngine(FakeEngine):
         self.playing: list[asyncio.Task[None]] = []
         self.cannot_abort: set[int] = set()  # seeds
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> FakeSequence:
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> FakeSequence:
         seed = request.params.seed
         assert seed is not None
         schedule = self.schedules.get(seed)
         if schedule is not None and schedule.refusal is not None:
             raise schedule.refusal
         kind = Unstoppable if seed in self.cannot_abort else FakeSequence
-        sequence = self.submitted[seed] = kind(request, on_step, self.model)
+        sequence = self.submitted[seed] = kind(request, on_step, on_released, self.model, lingers=False)
         self.sequences.append(sequence)
         if schedule is not None:
             self.playing.append(asyncio.create_task(self._play(sequence, schedule)))
@@ -243,7 +243,7 @@ async def test_whatever_the_engine_does_every_request_ends_and_the_others_go_on(
             check(await exchange, *expected)
 
         await asyncio.gather(*engine.playing)  # nothing has raised in the engine's own task
-        assert broken.services.pipeline.permits.in_use == 1
+        assert broken.services.admission.slots.in_use == 1
         assert engine.in_flight == 1
         fine.say(" after")
         fine.end()

@@ -11,15 +11,15 @@ STREAMED = pytest.mark.parametrize("stream", [True, False])
 
 
 async def test_a_permit_is_held_exactly_as_long_as_the_stream(site: Served[FakeEngine]) -> None:
-    permits = site.services.pipeline.permits
+    slots = site.services.admission.slots
     exchange = site.open(CHAT, chat(stream=True, n=2))
     await site.engine.sequence(1)
-    assert permits.in_use == 2
+    assert slots.in_use == 2
     site.engine.sequences[0].end()
     await turns()
-    assert permits.in_use == 2
+    assert slots.in_use == 1
     site.engine.sequences[1].end()
-    await until(lambda: permits.in_use == 0)
+    await until(lambda: slots.in_use == 0)
     await exchange
 
 

@@ -6,7 +6,7 @@ from time import monotonic_ns
 
 from sampling.logprobs import TokenLogprob
 from server.engine.guard import push
-from server.engine.protocol import ModelInfo, OnStep
+from server.engine.protocol import ModelInfo, OnReleased, OnStep
 from server.errors import ServeError
 from server.request import EngineRequest, FinishReason, TokenDelta
 from tests.support.waiting import DEADLINE_S
@@ -15,15 +15,28 @@ from tests.support.waiting import DEADLINE_S
 class FakeSequence:
     """What the pipeline submitted. `push` is an engine step for it alone."""
 
-    def __init__(self, request: EngineRequest, on_step: OnStep, model: ModelInfo) -> None:
+    def __init__(
+        self, request: EngineRequest, on_step: OnStep, on_released: OnReleased, model: ModelInfo, *, lingers: bool
+    ) -> None:
         self.request = request
         self.aborted = False
+        self.released = False
         self._on_step = on_step
+        self._on_released = on_released
+        self._lingers = lingers
         self._model = model
         self._scheduled_ns = monotonic_ns()
 
     def abort(self) -> None:
         self.aborted = True
+        if not self._lingers:
+            self.release()
+
+    def release(self) -> None:
+        """The engine lets go of it."""
+        if not self.released:
+            self.released = True
+            self._on_released()
 
     def push(
         self,
@@ -44,6 +57,8 @@ class FakeSequence:
         delta = TokenDelta(token_ids, finish, error, stop_token, scheduled_ns, sampled_ns, received_ns)
         delta.logprobs, delta.prompt_logprobs, delta.cached_tokens = logprobs, prompt_logprobs, cached_tokens
         push(self._on_step, delta, self.abort)
+        if (finish is not None or error is not None) and not self._lingers:
+            self.release()
 
     def say(self, text: str, finish: FinishReason | None = None) -> None:
         """One delta with all of `text`'s tokens."""
@@ -63,6 +78,8 @@ class FakeEngine:
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.refusal: ServeError | None = None
+        self.last_step_ns = 0
+        self.lingers = False  # sequences stay in the engine until a test releases them
         self.alive = False
         self.closed = False
         self.sequences: list[FakeSequence] = []
@@ -82,10 +99,10 @@ class FakeEngine:
             raise self._broken
         self.alive = True
 
-    def submit(self, request: EngineRequest, on_step: OnStep) -> FakeSequence:
+    def submit(self, request: EngineRequest, on_step: OnStep, on_released: OnReleased) -> FakeSequence:
         if self.refusal is not None:
             raise self.refusal
-        self.sequences.append(FakeSequence(request, on_step, self._model))
+        self.sequences.append(FakeSequence(request, on_step, on_released, self._model, lingers=self.lingers))
         self._submitted.set()
         return self.sequences[-1]
 

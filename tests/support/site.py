@@ -39,7 +39,7 @@ class Served(Site, Generic[E]):
     @property
     def idle(self) -> bool:
         """Nothing of any request is left."""
-        return not self.services.metrics.in_flight and not self.services.pipeline.permits.in_use
+        return not self.services.metrics.in_flight and not self.services.admission.slots.in_use
 
     async def records(self) -> list[dict[str, Any]]:
         await until(lambda: self.idle)

@@ -68,10 +68,10 @@ async def test_an_engine_that_refuses_at_once(
 async def test_an_engine_that_refuses_one_of_several_choices_is_let_go_of_the_others(site: Served[FakeEngine]) -> None:
     submit = site.engine.submit
 
-    def refuse_the_second(request: object, on_step: object) -> object:
+    def refuse_the_second(request: object, on_step: object, on_released: object) -> object:
         if site.engine.sequences:
             raise EngineFailed
-        return submit(request, on_step)  # type: ignore[arg-type]
+        return submit(request, on_step, on_released)  # type: ignore[arg-type]
 
     site.engine.submit = refuse_the_second  # type: ignore[method-assign,assignment]
     answer = await site.post(CHAT, chat(n=3))
@@ -177,7 +177,7 @@ async def test_a_dead_engine_is_not_said_to_be_loading(site: Served[FakeEngine])
 
 @STREAMED
 async def test_more_sequences_than_there_are_permits(engine: FakeEngine, stream: bool) -> None:
-    async with serving(engine, "admission.max_sequences=2") as site:
+    async with serving(engine, "admission.max_batch_size=2", "admission.max_queue_size=0") as site:
         running = site.open(CHAT, chat(n=2))
         await engine.sequence(1)
         answer = await site.post(CHAT, chat(stream=stream))

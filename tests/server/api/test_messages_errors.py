@@ -71,7 +71,7 @@ async def test_while_draining(site: Served[FakeEngine], path: str) -> None:
 
 
 async def test_more_sequences_than_there_are_permits(engine: FakeEngine) -> None:
-    async with serving(engine, "admission.max_sequences=1") as site:
+    async with serving(engine, "admission.max_batch_size=1", "admission.max_queue_size=0") as site:
         running = site.open(MESSAGES, ask())
         sequence = await engine.sequence()
         answer = await site.post(MESSAGES, ask())

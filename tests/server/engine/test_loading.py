@@ -20,7 +20,7 @@ async def test_before_it_has_loaded_nothing_can_be_asked_of_it(engine: FakeEngin
     with pytest.raises(NotReady):
         _ = loading.model
     with pytest.raises(NotReady):
-        loading.submit(REQUEST, print)
+        loading.submit(REQUEST, print, print)
     await loading.close()
 
 
@@ -29,7 +29,7 @@ async def test_once_loaded_it_is_the_engine(engine: FakeEngine, model: ModelInfo
     await loading.start()
     assert loading.alive
     assert loading.model is model
-    assert loading.submit(REQUEST, print) is engine.sequences[0]
+    assert loading.submit(REQUEST, print, print) is engine.sequences[0]
     await loading.close()
     assert engine.closed
 

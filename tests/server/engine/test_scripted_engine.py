@@ -30,8 +30,12 @@ class Taken:
 
     def __init__(self, engine: ScriptedEngine, prompt: int = 3, **params: Any) -> None:
         self.deltas: list[TokenDelta] = []
+        self.releases = 0
         request = EngineRequest("x", list(range(prompt)), SamplingParams(**{"max_tokens": 5, **params}))
-        self.handle = engine.submit(request, self.deltas.append)
+        self.handle = engine.submit(request, self.deltas.append, self._release)
+
+    def _release(self) -> None:
+        self.releases += 1
 
     @property
     def ended(self) -> bool:

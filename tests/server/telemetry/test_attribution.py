@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from server.admission.permits import Permits
+from server.admission.admission import Admission
 from server.api import chat as chat_api
 from server.engine.tokenizer import FolderTokenizer
 from server.ingress.protocol import Connection
@@ -34,7 +34,7 @@ Figures = dict[str, float]
 INSIDE: dict[str, tuple[Any, str]] = {
     "validate": (chat_api, "check_model"),
     "tokenize": (FolderTokenizer, "encode"),
-    "admit": (Permits, "acquire"),
+    "admit": (Admission, "apply"),
     "detokenize": (Choice, "detokenize"),
     "postprocess": (Choice, "postprocess"),
     "encode": (Stream, "encode"),

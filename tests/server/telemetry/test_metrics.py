@@ -82,7 +82,7 @@ async def test_counters_equal_the_clients_tally_and_gauges_return_to_zero(site: 
 
 
 async def test_a_request_that_never_entered_the_engine_brought_it_no_prompt(site: Served[FakeEngine]) -> None:
-    site.services.pipeline.permits.closed = True
+    site.services.admission.close()
     assert (await site.post(CHAT, chat())).status == 503
     assert (await scrape(site))["streamgauge_tokens_total", ("prompt",)] == 0
 
