@@ -114,18 +114,19 @@ async def _until_gone(pids: Iterable[int]) -> None:
 async def http_status(port: int, path: str) -> int | None:
     """None when there is no answer (yet)."""
     try:
-        return (await _get(port, path))[0]
+        return (await get(port, path))[0]
     except (OSError, ValueError, IndexError, asyncio.IncompleteReadError, TimeoutError):
         return None
 
 
 async def served_model(port: int) -> str:
-    _, body = await _get(port, "/v1/models")
+    _, body = await get(port, "/v1/models")
     name: str = orjson.loads(body)["data"][0]["id"]
     return name
 
 
-async def _get(port: int, path: str) -> tuple[int, bytes]:
+async def get(port: int, path: str) -> tuple[int, bytes]:
+    """Status and body. Raises OSError, TimeoutError, or ValueError and IndexError for what is no HTTP."""
     async with asyncio.timeout(10):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:

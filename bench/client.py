@@ -87,7 +87,10 @@ class ResponseReader:
         else:
             self.sample.events.append(StreamEvent(stamp_ns, NO_CHOICE, False, None))
         if usage := event.get("usage"):
+            self.sample.prompt_tokens = usage.get("prompt_tokens")
             self.sample.output_tokens = usage.get("completion_tokens")
+        if timings := event.get("timings"):
+            self.sample.timings = timings
         if error := event.get("error"):
             self._fail("error event", orjson.dumps(error).decode())
 
@@ -175,12 +178,15 @@ async def stream_request(
     headers: Mapping[str, str] | None = None,
     deadline_s: float = 600.0,
     scheduled_ns: int | None = None,
+    sample: RequestSample | None = None,
 ) -> RequestSample:
     """Sends one request and reads its response to the end. Failures are in the sample, not raised.
 
     Connecting is not part of any latency: `sent_ns` is taken when the request is written.
+    A caller that wants to watch the sample grow, or to keep it when it cancels, brings its own.
     """
-    sample = RequestSample(sent_ns=time.monotonic_ns(), scheduled_ns=scheduled_ns)
+    sample = sample or RequestSample(scheduled_ns=scheduled_ns)
+    sample.sent_ns = time.monotonic_ns()
     connection = _Connection(request_bytes(host, port, path, body, headers or {}), sample)
     try:
         async with asyncio.timeout(deadline_s):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NO_CHOICE = -1
 
@@ -27,7 +27,9 @@ class RequestSample:
     status: int | None = None
     error: str | None = None
     detail: str = ""
+    prompt_tokens: int | None = None
     output_tokens: int | None = None
+    timings: dict[str, Any] | None = None
     events: list[StreamEvent] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
     body: bytes = b""
