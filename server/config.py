@@ -50,7 +50,7 @@ class HttpSettings(Section):
     max_body_ratio: int = Field(default=100, ge=1, description="decompressed bytes for each byte sent")
     max_body_depth: int = Field(default=64, ge=8, description="brackets within brackets of a JSON body")
     send_timeout: float = Field(default=30.0, gt=0, description="how long a reader may stall")
-    stream_buffer_bytes: int = Field(default=1 << 20, ge=1024, description="kept for a slow reader, and as much of merged deltas")
+    stream_buffer_bytes: int = Field(default=1 << 20, ge=1024, description="kept for a slow reader, and as much merged")
     send_buffer_bytes: int = Field(
         default=64 << 10, ge=0, description="the kernel's buffer of each connection; 0: its own choice, megabytes"
     )
