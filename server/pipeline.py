@@ -87,11 +87,11 @@ class Pipeline:
             await request.caller.settle(reserved, stream.tokens_used)
 
     def _submit(self, stream: Stream, permit: Permit) -> None:
-        stream.on_first = partial(self.admission.prefilled, permit)
         for choice in stream.choices:
             handle = self.engine.submit(choice.sequence, partial(step, stream, choice), permit.released)
             permit.submitted()
             choice.abort = handle.abort
+        stream.on_first = partial(self.admission.prefilled, permit)  # from here on its caller pays; no delta came yet
 
     async def _until_finished(self, stream: Stream, deadline: float) -> None:
         """Raises RequestTimeout, or Stalled when no token comes for too long."""
@@ -114,7 +114,7 @@ class Pipeline:
     def _learn_from(self, stream: Stream) -> None:
         if stream.error is None:
             for choice in stream.choices:
-                self.admission.answered(stream.request.params.max_tokens, choice.output_tokens)
+                self.admission.forecast.answered(stream.request.params.max_tokens, choice.output_tokens)
         for tpot_ns in stream.ledger.tpot_ns:
             self.admission.took_per_token(tpot_ns / 1e9)
 

@@ -75,12 +75,9 @@ class Admission:
         """Raises Overloaded or ShuttingDown for a request that `apply` would refuse, by the size of its body alone."""
         if self.closed:
             raise ShuttingDown
-        if self._enters_now(caller, 1):
-            return
-        prompt_tokens = self.forecast.prompt_tokens(body_bytes or 1024)
-        foreseen = self._foreseen(caller, prompt_tokens, 1)
+        foreseen = self._foreseen(caller, self.forecast.prompt_tokens(body_bytes or 1024), 1)
         self._check_wait(foreseen, None)
-        if self._is_full and self.queue.victim(caller.name, caller.rank) is None:
+        if self._is_full and not self._enters_now(caller, 1) and self.queue.victim(caller.name, caller.rank) is None:
             raise self._no_place(foreseen)
 
     def pressure(self, caller: Caller) -> bool:
@@ -127,10 +124,6 @@ class Admission:
             self.controller.first_token(now - permit.granted_at, at_best, limiting=self._limiting)
             self._steer()
         self._dispatch()
-
-    def answered(self, max_tokens: int, output_tokens: int) -> None:
-        """A choice has ended by itself or at its limit."""
-        self.forecast.answered(max_tokens, output_tokens)
 
     def took_per_token(self, seconds: float) -> None:
         """A choice's time per output token."""

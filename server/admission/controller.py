@@ -34,7 +34,6 @@ class Signal:
 
     objective: float | None
     violations: int = 0
-    samples: int = 0
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def p99(self) -> float | None:
@@ -79,7 +78,6 @@ class SloController:
         self._observe(self.tpot, tpot, limiting)
 
     def _observe(self, signal: Signal, seconds: float, limiting: bool) -> None:
-        signal.samples += 1
         signal.latest.append(seconds)
         if signal.objective is None:
             return

@@ -32,13 +32,14 @@ class Gate:
         app = self._app
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in self._paths and self._is_open():
             try:
-                self._admission.check(_caller(scope), _body_bytes(scope))
+                self._admission.check(caller_in(scope), _body_bytes(scope))
             except ServeError as error:
                 app = self._refuse(scope, error)
         await app(scope, receive, send)
 
 
-def _caller(scope: Scope) -> Caller:
+def caller_in(scope: Scope) -> Caller:
+    """Whose request it is; the ingress layer put it there."""
     found = scope["state"].get("caller")
     return found if isinstance(found, Caller) else ANYBODY
 

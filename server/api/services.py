@@ -6,6 +6,7 @@ from time import monotonic_ns, time
 from starlette.requests import Request
 
 from server.admission.admission import Admission
+from server.admission.gate import caller_in
 from server.api.parsers import AnswerParsers
 from server.api.responses_store import ResponseStore
 from server.config import Settings
@@ -14,7 +15,7 @@ from server.engine.tokenizer_pool import TokenizerPool
 from server.errors import EngineDied, EngineStalled, NotReady, ShuttingDown
 from server.ledger import Ledger
 from server.pipeline import Pipeline
-from server.request import ANYBODY, Caller
+from server.request import Caller
 from server.telemetry.metrics import Metrics
 from server.telemetry.records import Records
 
@@ -73,9 +74,7 @@ def services(request: Request) -> Services:
 
 
 def caller_of(request: Request) -> Caller:
-    """Whose request it is; the ingress layer put it there."""
-    found = request.scope["state"].get("caller")
-    return found if isinstance(found, Caller) else ANYBODY
+    return caller_in(request.scope)
 
 
 def ledger_of(request: Request) -> Ledger:

@@ -1,6 +1,6 @@
 """Rate limits at the door: a request is counted before its body is read, and holds a slot until its answer has left."""
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 from prometheus_client import CollectorRegistry
 from starlette.datastructures import MutableHeaders
@@ -9,11 +9,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.config import LimitSettings
 from server.errors import ServeError
 from server.ingress.account import Account, Usage
+from server.ingress.guard import Refuse
 from server.ingress.key import Key, Limits
 from server.ingress.limit_store import store_of
 from server.request import ANYBODY, Caller
-
-Refuse = Callable[[Scope, ServeError], ASGIApp]
 
 NONE = Limits()
 

@@ -84,7 +84,7 @@ class Stream:
         first_of_prompts = choices[:: self.request.n]
         return Usage(
             self.request.prompt_tokens,
-            sum(choice.output_tokens for choice in choices),
+            self.output_tokens,
             sum(choice.cached_tokens for choice in first_of_prompts),
             sum(choice.reasoning_tokens for choice in choices),
         )

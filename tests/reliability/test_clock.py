@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support import sse
-from tests.support.launched import launched
 from tests.support.live import Client
-from tests.support.process import ServerProcess
+from tests.support.process import ServerProcess, launched
 from tests.support.site import CHAT, MODEL, chat
 
 CLOCK = """

@@ -8,8 +8,7 @@ import signal
 from collections import Counter
 
 from tests.support import sse
-from tests.support.launched import SERVER, launched
-from tests.support.process import ServerProcess
+from tests.support.process import SERVER, ServerProcess, launched
 from tests.support.site import CHAT, chat
 from tests.support.waiting import DEADLINE_S
 

@@ -4,11 +4,12 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from tests.support.live import Client
 
+SERVER = (sys.executable, "-m", "server")
 START_S = 90  # imports included, on a busy machine
 
 IN_FOREGROUND = """
@@ -72,12 +73,27 @@ async def server_process(
     *assignments: str, port: int | None = None, model: str = "smollm2-135m", terminal: int | None = None
 ) -> AsyncIterator[ServerProcess]:
     """`streamgauge serve` with a scripted engine; with a `terminal`, in its foreground."""
+    command = SERVER if terminal is None else (sys.executable, "-c", IN_FOREGROUND, *SERVER)
+    stderr = asyncio.subprocess.PIPE
+    async with launched(command, *assignments, port=port, model=model, stdin=terminal, stderr=stderr) as process:
+        yield process
+
+
+@asynccontextmanager
+async def launched(
+    command: Sequence[str],
+    *assignments: str,
+    port: int | None = None,
+    model: str = "smollm2-135m",
+    stdin: int | None = None,
+    stderr: int | None = None,
+) -> AsyncIterator[ServerProcess]:
+    """`command serve …`, with a scripted engine; `stdin`, `stderr`: descriptors, or constants of subprocess."""
     port = port or free_port()
     sets = [argument for each in ("engine.kind=scripted", *assignments) for argument in ("--set", each)]
-    command = [sys.executable, "-m", "server", "serve", model, "--port", str(port), *sets]
-    if terminal is not None:
-        command = [sys.executable, "-c", IN_FOREGROUND, *command]
-    process = await asyncio.create_subprocess_exec(*command, stdin=terminal, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, "serve", model, "--port", str(port), *sets, stdin=stdin, stderr=stderr
+    )
     try:
         yield ServerProcess(process, port)
     finally:

@@ -68,7 +68,7 @@ class Client:
                     self._permit.submitted()
                     self.inside += 1
                 await self._may_end.wait()
-                self._admission.answered(8, 8)
+                self._admission.forecast.answered(8, 8)
                 self._admission.took_per_token(0.01)
         except ServeError as error:
             return str(error.figures.get("reason", error.code))

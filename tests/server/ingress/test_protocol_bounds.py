@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from time import monotonic_ns
 from typing import Any
 
@@ -20,19 +19,6 @@ async def turn_away(connection: Connection, receive: Any, send: Any) -> None:
     """Answers before it has read anything."""
     await start(send, (b"content-length", b"2"))
     await send({"type": "http.response.body", "body": b"no"})
-
-
-@pytest.fixture
-def reader() -> Reader:
-    return Reader()
-
-
-@pytest.fixture
-async def wire(reader: Reader) -> AsyncIterator[Wire]:
-    wire = Wire(reader, **LIMITS)
-    yield wire
-    wire.protocol.connection_lost(None)
-    await turns()
 
 
 async def test_trailers_do_not_become_headers() -> None:

@@ -1,25 +1,8 @@
 """What is no request, or asks for more than a request may: each is told so, however its bytes are cut."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tests.server.ingress.wire import CHUNKED, GET, LIMITS, POST, Reader, Wire, refusal
-from tests.support.waiting import turns
-
-
-@pytest.fixture
-def reader() -> Reader:
-    return Reader()
-
-
-@pytest.fixture
-async def wire(reader: Reader) -> AsyncIterator[Wire]:
-    wire = Wire(reader, **LIMITS)
-    yield wire
-    wire.protocol.connection_lost(None)
-    await turns()
-
+from tests.server.ingress.wire import CHUNKED, GET, POST, Reader, Wire, refusal
 
 MALFORMED = {
     "garbage": b"hello\r\n\r\n",

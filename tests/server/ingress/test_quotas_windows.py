@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ KEY = "tokens/team"
 START = 1_800_000_015.0
 
 
-class Timed:
+class Timed(ABC):
     """Windows whose time a test moves on."""
 
     slack = 1  # how far a count may be off: here by rounding
@@ -33,15 +34,15 @@ class Timed:
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
 
-    def now(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def now(self) -> float: ...
 
-    async def advance(self, seconds: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def advance(self, seconds: float) -> None: ...
 
+    @abstractmethod
     def begin(self, now: float, began: float) -> float:
         """When the window of `now` began, given when the last one had."""
-        raise NotImplementedError
 
     async def take(self, amount: int) -> Taking:
         return await self.windows.take(KEY, LIMIT, amount)
