@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[tuple[str, ...], ...], ...] = (
 ENGINE_LIBRARIES = ("vllm", "torch")
 MAY_IMPORT_ENGINE_LIBRARIES = (
     "server/engine/vllm_engine.py",
+    "server/engine/vllm_requests.py",
     "server/engine/vllm_params.py",
     "server/engine/gguf_conversion.py",
     "sampling/vllm_plugin.py",
