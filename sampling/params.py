@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sampling.shaping import Shaping
+
 StructuredKind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 
 
@@ -43,3 +45,4 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     structured: Structured | None = None
+    shaping: Shaping | None = None
