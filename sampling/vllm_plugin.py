@@ -7,13 +7,21 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import threading
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from sampling.probe import core, worker
+from sampling.probe.records import CORE_RING, WORKER_RING, CoreRecord, WorkerRecord
+from sampling.probe.ring import RingWriter
 
 LIFELINE = "STREAMGAUGE_LIFELINE"  # the path of a FIFO whose write end the serving process holds
 
 
 def register() -> None:
-    """In an engine process: leave the terminal's foreground group, and end when the serving process ends."""
+    """In an engine process: leave the terminal's foreground group, end with the serving process, probe the steps."""
     path = os.environ.get(LIFELINE)
     if path is None or multiprocessing.parent_process() is None:
         return
@@ -21,6 +29,9 @@ def register() -> None:
     # processors by session (sched_autogroup), and the worker would have to share equally with EngineCore's spin.
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(path,), name="lifeline", daemon=True).start()
+    folder = Path(path).parent
+    if (folder / CORE_RING).exists():  # else the probe is off, and nothing is wrapped
+        _probe(folder)
 
 
 def _end_with_parent(path: str) -> None:
@@ -32,3 +43,23 @@ def _end_with_parent(path: str) -> None:
         pass  # the parent has cleaned up and gone
     shutil.rmtree(os.path.dirname(path), ignore_errors=True)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _probe(folder: Path) -> None:
+    """Wrap the scheduling loop where it is, and the worker once its device is there."""
+    if "vllm.v1.engine.core" in sys.modules:
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.engine.core import EngineCoreProc
+
+        ring = RingWriter(folder / CORE_RING, len(CoreRecord._fields))
+        core.install(core.CoreProbe(ring), Scheduler, EngineCoreProc)
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    init_device = WorkerWrapperBase.init_device
+
+    @wraps(init_device)
+    def initializing(self: Any) -> None:
+        init_device(self)  # type: ignore[no-untyped-call]
+        worker.install(RingWriter(folder / WORKER_RING, len(WorkerRecord._fields)), self.worker)
+
+    WorkerWrapperBase.init_device = initializing  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
 """A pipe that ends the engine's processes when this process ends, however it ends.
 
 The parent holds the write end of a FIFO in a private folder; each engine process reads it (sampling/vllm_plugin.py).
-The kernel closes our end even on SIGKILL, the readers see the end of file and exit.
+The kernel closes our end even on SIGKILL, the readers see the end of file, remove the folder and exit. Whatever else is
+shared with the engine's processes lies in that folder too.
 """
 
 import os
@@ -19,7 +20,7 @@ class Lifeline:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="streamgauge-"))  # mode 0700
+        self.folder = Path(tempfile.mkdtemp(prefix="streamgauge-", dir=_memory()))  # mode 0700
         path = self.folder / "lifeline"
         os.mkfifo(path, 0o600)
         self._fd = os.open(path, os.O_RDWR)  # O_RDWR: opening must not wait for a reader
@@ -31,3 +32,9 @@ class Lifeline:
             os.close(self._fd)
             self._fd = -1
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _memory() -> Path | None:
+    """Where files never wait for a disk, if there is such a place."""
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) else None
