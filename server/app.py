@@ -28,6 +28,7 @@ from server.engine.loading import LoadingEngine
 from server.engine.model_store import ModelStore
 from server.engine.protocol import Engine, ModelInfo
 from server.engine.runtime import cpu_environment, detect_device
+from server.engine.steps import OnEngineStep
 from server.engine.tokenizer_pool import TokenizerPool
 from server.errors import InvalidRequest
 from server.ingress.compression import compressing
@@ -37,6 +38,8 @@ from server.ingress.keyring import KeyRing
 from server.ingress.quotas import QuotaGate, Quotas
 from server.ingress.request_ids import RequestIds
 from server.pipeline import Pipeline
+from server.telemetry.device import device_series
+from server.telemetry.engine_steps import EngineSteps
 from server.telemetry.loop_probe import LoopProbe
 from server.telemetry.metrics import Metrics
 from server.telemetry.middleware import LedgerMiddleware
@@ -63,7 +66,8 @@ def build(
 
     Raises ConfigError for keys that cannot be used.
     """
-    engine = engine or LoadingEngine(lambda: create_engine(settings))
+    metrics, steps = Metrics(), EngineSteps()
+    engine = engine or LoadingEngine(lambda: create_engine(settings, steps.add))
     keys = KeyRing(settings.keys)
     admission = Admission(settings.admission, max_wait=settings.max_wait)
     kept = settings.responses
@@ -72,13 +76,14 @@ def build(
         engine=engine,
         pipeline=Pipeline(engine, admission, settings),
         tokenizers=TokenizerPool(),
-        metrics=Metrics(),
+        metrics=metrics,
         records=Records(settings.telemetry.records),
         responses=ResponseStore(kept.store_bytes, kept.store_count, kept.store_seconds),
     )
 
-    services.metrics.registry.register(AdmissionSeries(admission))
-    quotas = Quotas(settings.limits, services.metrics.registry)
+    for series in (AdmissionSeries(admission), steps, *device_series()):
+        metrics.registry.register(series)
+    quotas = Quotas(settings.limits, metrics.registry)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -112,7 +117,7 @@ def build(
     return open_to(settings.http.cors_origins, compressing(measured)), services
 
 
-def create_engine(settings: Settings) -> Engine:
+def create_engine(settings: Settings, on_engine_step: OnEngineStep) -> Engine:
     """The configured engine, not started. Blocks while vLLM or transformers are imported, for seconds."""
     chosen = settings.engine
     source = ModelStore().resolve(chosen.model)
@@ -124,7 +129,8 @@ def create_engine(settings: Settings) -> Engine:
     os.environ.update(engine_environment(settings, source))  # before the import: vLLM reads it then
     from server.engine.vllm_engine import VllmEngine
 
-    return VllmEngine(source, {"served_model_name": name, **_thinking(settings), **chosen.args})
+    args = {"served_model_name": name, **_thinking(settings), **chosen.args}
+    return VllmEngine(source, args, on_engine_step if settings.telemetry.steps else None)
 
 
 def _thinking(settings: Settings) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The `streamgauge` command."""
 
+import asyncio
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from server import config
 from server.config import ConfigError
 from server.engine.model_store import ModelStore, ModelStoreError
 from server.engine.runtime import detect_device
+from server.errors import ServeError
 from server.ingress import key_file
 from server.ingress.key import Priority, Scope
 from server.telemetry import log
@@ -66,6 +68,36 @@ def serve(
         with suppress(OSError):  # a full disk
             stream.flush()
     os._exit(code)
+
+
+@app.command()
+def doctor(
+    model: ModelName = None,
+    config_file: ConfigFile = None,
+    profile_steps: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="load the engine and show where this many steps went")
+    ] = None,
+    streams: Annotated[int, typer.Option(min=1, max=4096, help="sequences at once, for --profile-steps")] = 32,
+    assignments: Assignments = None,
+) -> None:
+    """What this machine has for the engine, and with --profile-steps where its time goes."""
+    settings = _load(config_file, assignments, {"engine.model": model})
+    from rich.console import Console  # here, so that --help stays quick
+
+    from server import doctor as examination
+
+    console = Console()
+    console.print(examination.findings_table(examination.look(settings)))
+    if profile_steps is None:
+        return
+    if not settings.telemetry.steps or settings.engine.kind == "scripted":
+        _exit("--profile-steps needs engine.kind=vllm and telemetry.steps=true")
+    try:
+        steps = asyncio.run(examination.profile(settings, profile_steps, streams))
+    except (ModelStoreError, ServeError, TimeoutError) as error:
+        _exit(f"the engine could not be profiled: {error or type(error).__name__}")
+    console.print(examination.summary(steps))
+    console.print(examination.steps_table(steps))
 
 
 @models.command("list")

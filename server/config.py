@@ -192,6 +192,7 @@ class TelemetrySettings(Section):
     """What is measured and kept."""
 
     ledger: bool = Field(default=True, description="stage stamps; off only to measure what they cost")
+    steps: bool = Field(default=True, description="probe the engine's steps; off: nothing of vLLM is wrapped")
     records: int = Field(default=1000, ge=0, description="finished requests kept for /debug/requests")
     log: Literal["auto", "json", "console"] = Field(default="auto", description="auto: console on a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -67,12 +67,16 @@ class Ledger:
         return self.status in (429, 503) and not self.prompt_tokens
 
     def report(self, until: int) -> dict[str, Any]:
-        """The ledger up to `until` in ms. `stages_ms` + `unattributed_ms` = `wall_ms`."""
+        """The ledger up to `until` in ms. `stages_ms` + `unattributed_ms` = `wall_ms`; `substages_ms` lie inside."""
         clock = self.clock
         wall = until - clock.started
         streamed = self.streamed and self.events > 1
         return {
             "stages_ms": {stage.label: _ms(clock.ns[stage]) for stage in LEDGER_STAGES},
+            "substages_ms": {
+                "prefill": {"sample": _ms(clock.sampled_first)},
+                "decode": {"sample": _ms(clock.sampled - clock.sampled_first)},
+            },
             "wall_ms": _ms(wall),
             "unattributed_ms": _ms(clock.unattributed(until)),
             "ttft_ms": _ms(self.first_event_ns - clock.started) if self.first_event_ns else None,
@@ -133,13 +137,14 @@ class EventTrack:
 class StepMeter:
     """Stamps the stages of one stream's deltas into its clock and the process-wide meters."""
 
-    __slots__ = ("_clock", "_mark", "_meters", "_scheduled", "parked")
+    __slots__ = ("_clock", "_mark", "_meters", "_sampled", "_scheduled", "parked")
 
     def __init__(self, clock: StageClock, meters: Meters) -> None:
         self._clock = clock
         self._meters = meters
         self._mark = clock.cursor  # end of our last work for this stream, or the last stamp before it
         self._scheduled = False
+        self._sampled = 0  # stamp of the last step whose sampling is counted: choices share steps
         self.parked = False  # while parked all the request's time is `send`
 
     def arrive(self, delta: TokenDelta) -> None:
@@ -149,6 +154,9 @@ class StepMeter:
             self._first_arrival(delta)
         else:
             self._observe(Stage.DECODE, delta.sampled_ns)
+        if delta.sampled_ns > self._sampled:
+            self._sampled = delta.sampled_ns
+            self._clock.sampled += delta.sample_ns
         self._observe(Stage.TRANSFER, delta.received_ns)
         self._observe(Stage.DISPATCH, now)
 
@@ -168,6 +176,7 @@ class StepMeter:
         self._scheduled = True
         self._clock.advance(Stage.QUEUE, delta.scheduled_ns)
         self._clock.advance(Stage.PREFILL, delta.sampled_ns)
+        self._clock.sampled_first = delta.sample_ns
         self._mark = self._clock.cursor
 
     def _observe(self, stage: Stage, until: int) -> None:

@@ -158,6 +158,7 @@ class TokenDelta:
     scheduled_ns: int = 0
     sampled_ns: int = 0
     received_ns: int = 0
+    sample_ns: int = 0  # what sampling took in this step, for the whole batch; 0: not known
     logprobs: Sequence[TokenLogprob] | None = None
     prompt_logprobs: Sequence[TokenLogprob | None] | None = None
     cached_tokens: int = 0  # of the prompt, found in the prefix cache

@@ -19,7 +19,7 @@ class Stage(IntEnum):
     QUEUE = 4  # → first scheduled: the wait in the engine's queue
     PREFILL = 5  # → first token sampled
     DECODE = 6  # the part of waiting for the next token that the request really waited
-    SAMPLE = 7  # inside prefill and decode; a sub-stage, never added to the sum
+    SAMPLE = 7  # inside prefill and decode; a sub-stage, never added to the sum (`StageClock.sampled`)
     TRANSFER = 8  # engine's stamp → step received in this process
     DISPATCH = 9  # step received → this stream's turn
     DETOKENIZE = 10  # token ids → text
@@ -48,14 +48,20 @@ LEDGER_STAGES = tuple(stage for stage in Stage if stage is not Stage.SAMPLE)
 
 
 class StageClock:
-    """The ledger of one HTTP request: `ns[stage]`, and the cursor up to which time is accounted for."""
+    """The ledger of one HTTP request: `ns[stage]`, and the cursor up to which time is accounted for.
 
-    __slots__ = ("cursor", "ns", "started")
+    `sampled` is the time, in ns, that the engine sampled in the steps that gave this request a token: of it, the first
+    such step's lies inside `prefill`. Whole steps, whoever else was in the batch, so they may exceed what was waited.
+    """
+
+    __slots__ = ("cursor", "ns", "sampled", "sampled_first", "started")
 
     def __init__(self, started: int | None = None) -> None:
         self.started = monotonic_ns() if started is None else started
         self.cursor = self.started
         self.ns = [0] * len(Stage)
+        self.sampled = 0
+        self.sampled_first = 0
 
     def advance(self, stage: Stage, until: int) -> None:
         """Give the time from the cursor to `until` to `stage`; nothing when `until` has already passed."""

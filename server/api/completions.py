@@ -24,6 +24,7 @@ from server.api.generate import generate
 from server.api.logprobs import token_names
 from server.api.openai_shape import Extras
 from server.api.services import ledger_of, services
+from server.api.shaping import shaping_of
 from server.api.terms import terms_of
 from server.engine.protocol import ModelInfo
 from server.errors import InvalidRequest
@@ -106,6 +107,7 @@ async def create_completion(request: Request) -> Response:
         logprobs=completion.logprobs,
         prompt_logprobs=completion.prompt_alternatives,
         structured=completion.constraint(),
+        shaping=await shaping_of(completion, params.temperature, model, site.tokenizers),
     )
     ledger.clock.lap(Stage.TOKENIZE)
     generation = GenerationRequest(

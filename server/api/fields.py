@@ -12,6 +12,7 @@ from sampling.params import SamplingParams, Structured
 from sampling.structured import MAX_CHOICES as MAX_STRUCTURED_CHOICES
 from sampling.structured import StructuredError, bounded, choices, regex, schema_text
 from server.api.body import WireModel
+from server.api.shaping import ShapingFields
 from server.engine.protocol import ModelInfo
 from server.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 
@@ -80,7 +81,7 @@ class StructuredFields(WireModel):
         return Structured("json_object")
 
 
-class SamplingFields(WireModel):
+class SamplingFields(ShapingFields):
     """Ranges are checked here, sizes of the vocabulary and the context where the model is known."""
 
     model: str = Field(min_length=1, max_length=1024)

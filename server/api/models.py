@@ -11,9 +11,18 @@ from server.api.body import WireModel
 from server.api.chat_messages import Message
 from server.api.fields import TokenId, check_model, check_token_ids
 from server.api.services import Services, services
+from server.api.shaping import SHAPING_FIELDS
 from server.errors import InvalidRequest
 
 router = APIRouter()
+
+# As OpenRouter lists them: the names of OpenAI's chat fields, and of the servers' own beyond these.
+SUPPORTED = (
+    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "stop", "logprobs", "top_logprobs", "response_format", "structured_outputs",
+)  # fmt: skip
+NOT_SPECULATIVE = ("min_p", "logit_bias", *SHAPING_FIELDS)  # min_p and logit_bias by vLLM's own rule
+WITH_TOOL_PARSER = ("tools", "tool_choice", "parallel_tool_calls")
 
 
 class TokenizeRequest(WireModel):
@@ -84,4 +93,11 @@ def _card(site: Services) -> dict[str, Any]:
         "root": model.root,
         "parent": None,
         "max_model_len": model.max_model_len,
+        "supported_parameters": _supported(site),
     }
+
+
+def _supported(site: Services) -> list[str]:
+    of_engine = NOT_SPECULATIVE if site.engine.model.shapes else ()
+    of_parser = WITH_TOOL_PARSER if site.settings.chat.tool_parser else ()
+    return [*SUPPORTED, *of_engine, *of_parser]

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from server.api.conversation import Conversation
 from server.api.fields import SamplingFields, sampling_params
 from server.api.services import Services, ledger_of, services
+from server.api.shaping import shaping_of
 from server.api.terms import terms_of
 from server.request import GenerationRequest
 from server.stages import Stage
@@ -42,6 +43,7 @@ async def prepare(
         terms.limit(params),
         logprobs=top_logprobs,
         structured=constraint,
+        shaping=await shaping_of(fields, params.temperature, model, site.tokenizers),
         skip_special_tokens=params.skip_special_tokens and not parsers.needs_special_tokens(conversation),
     )
     ledger.clock.lap(Stage.TOKENIZE)

@@ -35,7 +35,7 @@ class ModelInfo:
     """Facts of the loaded model and of the engine that runs it.
 
     `default_sampling` holds its generation_config's values by SamplingParams' names. A step has room for
-    `max_num_seqs` sequences and `max_batch_tokens` tokens.
+    `max_num_seqs` sequences and `max_batch_tokens` tokens. `shapes`: it does what a request's `Shaping` says.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ModelInfo:
     max_num_seqs: int = 256
     max_batch_tokens: int = 8192
     default_sampling: Mapping[str, Any] = field(default_factory=dict)
+    shapes: bool = True
 
 
 class Handle(Protocol):

@@ -16,7 +16,9 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from sampling.params import SamplingParams
 from server.engine.lifeline import Lifeline
 from server.engine.protocol import ModelInfo, OnReleased, OnStep
+from server.engine.steps import OnEngineStep, StepFeed
 from server.engine.tokenizer import FolderTokenizer
+from server.engine.vllm_params import load_samplers
 from server.engine.vllm_requests import Sender, Sink, StepClock
 from server.errors import EngineDied, NotReady
 from server.request import EngineRequest, TokenDelta
@@ -25,12 +27,13 @@ VLLM_VERSION = "0.32.0"
 
 
 class VllmEngine:
-    """`args` are AsyncEngineArgs' own, by vLLM's names."""
+    """`args` are AsyncEngineArgs' own, by vLLM's names. Without `on_engine_step` the engine's steps are not probed."""
 
-    def __init__(self, model: str, args: dict[str, Any]) -> None:
+    def __init__(self, model: str, args: dict[str, Any], on_engine_step: OnEngineStep | None = None) -> None:
         if not vllm.__version__.startswith(VLLM_VERSION):
             raise RuntimeError(f"built for vLLM {VLLM_VERSION}, found {vllm.__version__}")
         self._args = AsyncEngineArgs(**{"model": model, **args})
+        self._on_engine_step = on_engine_step
         self._lifeline: Lifeline | None = None
         self._llm: AsyncLLM | None = None
         self._model: ModelInfo | None = None
@@ -53,8 +56,9 @@ class VllmEngine:
 
     async def start(self) -> None:
         self._lifeline = Lifeline()
+        steps = None if self._on_engine_step is None else StepFeed(self._lifeline.folder, self._on_engine_step)
         llm = await asyncio.to_thread(self._load)
-        self._clock.install(llm)
+        self._clock.install(llm, steps)
         await llm.get_supported_tasks()  # an engine round trip the first time
         self._llm = llm
         self._sender.start(llm)
@@ -78,7 +82,14 @@ class VllmEngine:
 
     def _load(self) -> AsyncLLM:
         """Blocks for the tens of seconds that model loading takes: runs in a thread."""
-        llm = AsyncLLM.from_engine_args(self._args, usage_context=UsageContext.OPENAI_API_SERVER)
+        engine = self._args.create_engine_config(UsageContext.OPENAI_API_SERVER)
+        shapes = load_samplers(engine)
+        llm = AsyncLLM.from_vllm_config(
+            engine,
+            usage_context=UsageContext.OPENAI_API_SERVER,
+            enable_log_requests=self._args.enable_log_requests,
+            disable_log_stats=self._args.disable_log_stats,
+        )
         config = llm.model_config
         tokenizer = FolderTokenizer(
             config.tokenizer, revision=config.tokenizer_revision, trust_remote_code=config.trust_remote_code
@@ -92,6 +103,7 @@ class VllmEngine:
             max_num_seqs=llm.vllm_config.scheduler_config.max_num_seqs,
             max_batch_tokens=llm.vllm_config.scheduler_config.max_num_batched_tokens,
             default_sampling=_default_sampling(config.get_diff_sampling_param()),
+            shapes=shapes,
         )
         return llm
 

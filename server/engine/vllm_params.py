@@ -1,21 +1,31 @@
-"""Our sampling parameters in vLLM's shape, and vLLM's log probabilities in ours."""
+"""Our sampling parameters in vLLM's shape, the samplers it needs for them, and its log probabilities in our shape."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from vllm.config import VllmConfig
 from vllm.logprobs import FlatLogprobs
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.sampling_params import SamplingParams as VllmSamplingParams
 
 from sampling.logprobs import LOWEST, TokenLogprob
 from sampling.params import SamplingParams, Structured
+from sampling.processors.chain import SHAPING, ShapingProcessor
+from sampling.processors.top_p import TOP_P, SortFreeTopP
+
+PROCESSOR = f"{ShapingProcessor.__module__}:{ShapingProcessor.__qualname__}"
+SORT_FREE_TOP_P = f"{SortFreeTopP.__module__}:{SortFreeTopP.__qualname__}"
 
 
-def vllm_params(params: SamplingParams) -> VllmSamplingParams:
-    """Ours in vLLM's shape; what is None stays at vLLM's own default."""
+def vllm_params(params: SamplingParams, *, sort_free_top_p: bool = False) -> VllmSamplingParams:
+    """Ours in vLLM's shape; what is None stays at vLLM's own default. `sort_free_top_p`: the engine has loaded it."""
+    extra: dict[str, Any] = {SHAPING: params.shaping.to_wire()} if params.shaping else {}
+    top_p = params.top_p
+    if sort_free_top_p and top_p is not None and top_p < 1 and not params.top_k:
+        extra[TOP_P], top_p = top_p, None
     optional: dict[str, Any] = {
         "temperature": params.temperature,
-        "top_p": params.top_p,
+        "top_p": top_p,
         "top_k": params.top_k,
         "min_p": params.min_p,
         "repetition_penalty": params.repetition_penalty,
@@ -36,9 +46,22 @@ def vllm_params(params: SamplingParams) -> VllmSamplingParams:
         structured_outputs=_structured(params.structured) if params.structured else None,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
+        extra_args=extra or None,
         skip_clone=True,
         **{name: value for name, value in optional.items() if value is not None},
     )
+
+
+def load_samplers(config: VllmConfig) -> bool:
+    """Have the engine load our samplers, after the operator's own processors; False where it may not.
+
+    vLLM does not start with a processor beside speculative decoding. A model may bring that along without any argument,
+    so the finished configuration is asked and not the arguments.
+    """
+    if config.speculative_config is not None:
+        return False
+    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), PROCESSOR]
+    return True
 
 
 def sample_logprobs(flat: Any) -> list[TokenLogprob]:

@@ -22,7 +22,8 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from server.engine.guard import push, release
 from server.engine.protocol import OnReleased, OnStep
-from server.engine.vllm_params import prompt_logprobs, sample_logprobs, vllm_params
+from server.engine.steps import StepFeed
+from server.engine.vllm_params import SORT_FREE_TOP_P, prompt_logprobs, sample_logprobs, vllm_params
 from server.errors import EngineDied, EngineFailed, InvalidRequest, Overloaded, ServeError
 from server.request import EngineRequest, FinishReason, TokenDelta
 
@@ -93,6 +94,7 @@ class Sink:
             received_ns=self._clock.received_ns,
             scheduled_ns=int(stats.scheduled_ts * 1e9) if stats is not None else 0,
             sampled_ns=int(stats.last_token_ts * 1e9) if stats is not None else 0,
+            sample_ns=self._clock.sample_ns,
         )
         if completion.logprobs:
             delta.logprobs = sample_logprobs(completion.logprobs)
@@ -121,12 +123,13 @@ class Sink:
 
 
 class StepClock:
-    """When the engine's latest step reached this process: the end of `transfer`."""
+    """When the engine's latest step reached this process, the end of `transfer`, and how long it sampled. In ns."""
 
     def __init__(self) -> None:
         self.received_ns = 0
+        self.sample_ns = 0
 
-    def install(self, llm: AsyncLLM) -> None:
+    def install(self, llm: AsyncLLM, steps: StepFeed | None) -> None:
         """Stamp each message that AsyncLLM's output task takes from the engine, before it works on it."""
         client = llm.engine_core
         receive = client.get_output_async
@@ -134,6 +137,8 @@ class StepClock:
         async def stamped() -> Any:
             outputs = await receive()
             self.received_ns = monotonic_ns()
+            if steps is not None:
+                self.sample_ns = steps.read(int(outputs.timestamp * 1e9))
             return outputs
 
         client.get_output_async = stamped
@@ -232,8 +237,9 @@ class Sender:
 def _prepared(llm: AsyncLLM, sink: Sink, tasks: Any) -> EngineCoreRequest:
     request = sink.request
     prompt = tokens_input(list(request.prompt_token_ids), cache_salt=request.cache_salt)
+    params = vllm_params(request.params, sort_free_top_p=SORT_FREE_TOP_P in (llm.model_config.logits_processors or ()))
     return llm.input_processor.process_inputs(
-        request.id, prompt, vllm_params(request.params), supported_tasks=tasks, priority=request.priority
+        request.id, prompt, params, supported_tasks=tasks, priority=request.priority
     )
 
 

@@ -18,7 +18,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.app, arguments)
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("models",), ("config",)])
+@pytest.mark.parametrize("command", [(), ("serve",), ("models",), ("config",), ("doctor",)])
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0
@@ -88,3 +88,24 @@ def test_the_engine_can_be_told_as_vllms_own_flags(source: str) -> None:
     assert "--no-enforce-eager" in told["argv"]
     assert told["argv"][told["argv"].index("--x") + 1] == '{"a": 1}'
     assert all(isinstance(value, str) for value in told["env"].values())
+
+
+def test_the_doctor_says_what_the_engine_would_run_on(source: str) -> None:
+    result = run("doctor")
+    assert result.exit_code == 0
+    for what in ("python", "vllm", "cores", "memory", "smollm2-135m"):
+        assert what in result.stdout
+
+
+@pytest.mark.parametrize("setting", ["engine.kind=scripted", "telemetry.steps=false"])
+def test_steps_that_nobody_probes_cannot_be_profiled(source: str, setting: str) -> None:
+    result = run("doctor", "--profile-steps", "5", "--set", setting)
+    assert result.exit_code == 2
+    assert "telemetry.steps=true" in result.stderr
+
+
+def test_the_doctor_says_how_to_get_a_model_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGAUGE_CACHE", str(tmp_path))
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "streamgauge models pull" in " ".join(result.stdout.split())

@@ -203,3 +203,32 @@ def test_server_timing_names_the_stages_that_took_time() -> None:
     ledger.clock.advance(Stage.RECEIVE, 1_500_000)
     ledger.clock.advance(Stage.PREFILL, 4_000_000)
     assert ledger.server_timing(5_000_000) == "receive;dur=1.5, prefill;dur=2.5, total;dur=5.0"
+
+
+def sampled_in(step_ns: int, sampling: int) -> TokenDelta:
+    found = delta(scheduled=10, sampled=step_ns, received=step_ns)
+    found.sample_ns = sampling
+    return found
+
+
+def test_sampling_is_told_apart_for_the_first_token_and_never_added_to_the_sum(now: list[int]) -> None:
+    clock, kept = StageClock(started=0), KeptMeters()
+    meter = StepMeter(clock, kept.meters)
+    for number in (1, 2, 3):
+        now[0] = 100 * number
+        meter.arrive(sampled_in(100 * number, 7 * number))
+    assert (clock.sampled_first, clock.sampled) == (7, 7 + 14 + 21)
+    assert clock.unattributed(300) == 0
+    assert Ledger("x", clock).report(300)["substages_ms"] == {
+        "prefill": {"sample": 0.0},
+        "decode": {"sample": 0.0},  # 35 ns
+    }
+
+
+def test_choices_that_share_a_step_share_its_sampling(now: list[int]) -> None:
+    clock, kept = StageClock(started=0), KeptMeters()
+    meter = StepMeter(clock, kept.meters)
+    now[0] = 200
+    for step_ns in (100, 100, 150, 150):
+        meter.arrive(sampled_in(step_ns, 5))
+    assert clock.sampled == 10

@@ -47,6 +47,7 @@ class FakeSequence:
         scheduled_ns: int = 0,
         sampled_ns: int = 0,
         received_ns: int = 0,
+        sample_ns: int = 0,
         logprobs: Sequence[TokenLogprob] | None = None,
         prompt_logprobs: Sequence[TokenLogprob | None] | None = None,
         cached_tokens: int = 0,
@@ -54,7 +55,7 @@ class FakeSequence:
         sampled_ns = sampled_ns or monotonic_ns()
         scheduled_ns = scheduled_ns or self._scheduled_ns
         received_ns = received_ns or monotonic_ns()
-        delta = TokenDelta(token_ids, finish, error, stop_token, scheduled_ns, sampled_ns, received_ns)
+        delta = TokenDelta(token_ids, finish, error, stop_token, scheduled_ns, sampled_ns, received_ns, sample_ns)
         delta.logprobs, delta.prompt_logprobs, delta.cached_tokens = logprobs, prompt_logprobs, cached_tokens
         push(self._on_step, delta, self.abort)
         if (finish is not None or error is not None) and not self._lingers:

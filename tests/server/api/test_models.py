@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from server.api.chat import ChatRequest
 from tests.support.engines import FakeEngine
 from tests.support.site import MODEL, Served, serving
 
@@ -19,6 +20,18 @@ async def test_the_served_model_is_shown_and_no_other(site: Served[FakeEngine]) 
     assert (await site.get(f"/v1/models/{MODEL}")).json == listed
     answer = await site.get("/v1/models/org/other")
     assert (answer.status, answer.error["code"], answer.error["param"]) == (404, "model_not_found", "model")
+
+
+@pytest.mark.parametrize("parser", [None, "hermes"])
+async def test_tools_are_supported_where_there_is_a_parser_for_calls(engine: FakeEngine, parser: str | None) -> None:
+    async with serving(engine, f"chat.tool_parser={parser or 'null'}") as site:
+        supported = (await site.get(f"/v1/models/{MODEL}")).json["supported_parameters"]
+    assert ("tools" in supported) is (parser is not None)
+
+
+async def test_what_is_listed_as_supported_is_a_field_of_chats(site: Served[FakeEngine]) -> None:
+    supported = (await site.get(f"/v1/models/{MODEL}")).json["supported_parameters"]
+    assert set(supported) <= set(ChatRequest.model_fields)
 
 
 @pytest.mark.parametrize("path", ["/v1/models", f"/v1/models/{MODEL}"])

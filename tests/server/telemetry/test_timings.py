@@ -16,6 +16,7 @@ STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["stream", "body
 BOTH = pytest.mark.parametrize(("path", "payload"), [(CHAT, chat), (COMPLETIONS, completion)], ids=["chat", "text"])
 KEYS = [
     "stages_ms",
+    "substages_ms",
     "wall_ms",
     "unattributed_ms",
     "ttft_ms",
@@ -71,6 +72,17 @@ async def test_timings_come_once_and_add_up(site: Served[FakeEngine], path: str,
     assert timings["tpot_ms"] > 0
     assert timings["output_tokens_per_s"] == pytest.approx(8 * 1000 / timings["wall_ms"], rel=0.01)
     assert timings["events"] == 6
+
+
+async def test_sampling_shows_inside_prefill_and_decode(site: Served[FakeEngine]) -> None:
+    exchange = site.open(CHAT, chat(stream=True, include_timings=True))
+    sequence = await site.engine.sequence()
+    for sample_ms in (4, 1, 2):
+        sequence.push(*site.engine.model.tokenizer.encode(" is"), sample_ns=sample_ms * 10**6)
+        await turns()
+    sequence.end()
+    (timings,) = timings_of(await exchange)
+    assert timings["substages_ms"] == {"prefill": {"sample": 4.0}, "decode": {"sample": 3.0}}
 
 
 async def test_in_a_stream_they_ride_on_the_chunk_with_the_last_finish_reason(site: Served[FakeEngine]) -> None:
