@@ -110,11 +110,17 @@ class Comparison:
 
 
 def facts(args: argparse.Namespace, arms: Sequence[Arm], ours: Environment, stock: Environment) -> dict[str, object]:
+    return {
+        **load_facts(args, arms),
+        "environments": {"ours": ours.as_dict(), "stock": stock.as_dict(), "same": ours.prefix == stock.prefix},
+    }
+
+
+def load_facts(args: argparse.Namespace, arms: Sequence[Arm]) -> dict[str, object]:
     load = ("concurrency", "max_tokens", "requests", "warmup", "prompt_words", "rounds")
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
-        "environments": {"ours": ours.as_dict(), "stock": stock.as_dict(), "same": ours.prefix == stock.prefix},
         "load": {name: getattr(args, name) for name in load},
         "arms": {arm.name: {"argv": list(arm.argv), "env": dict(arm.env)} for arm in arms},
     }
@@ -141,7 +147,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--allow-same-env", action="store_true", help="stock may share our environment, plugins off")
     parser.add_argument("--null-executor", action="store_true", help="stock arms run no model (bench.null_executor)")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for every arm")
+    add_load_options(parser)
+    parser.add_argument("--out", type=Path, default=Path("compare-stock"), help="folder for result.json and the logs")
+    return parser.parse_args(argv)
 
+
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """What `Comparison` asks of each arm."""
     parser.add_argument("--concurrency", type=int, default=32, help="streams at a time")
     parser.add_argument("--max-tokens", type=int, default=128, help="per stream, exactly")
     parser.add_argument("--requests", type=int, default=128, help="measured per visit")
@@ -150,8 +162,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--request-deadline", type=float, default=600.0)
     parser.add_argument("--ready-deadline", type=float, default=600.0)
     parser.add_argument("--stop-deadline", type=float, default=60.0)
-    parser.add_argument("--out", type=Path, default=Path("compare-stock"), help="folder for result.json and the logs")
-    return parser.parse_args(argv)
 
 
 def arm_names(text: str) -> list[str]:
