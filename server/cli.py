@@ -92,6 +92,7 @@ def doctor(
         return
     if not settings.telemetry.steps or settings.engine.kind == "scripted":
         _exit("--profile-steps needs engine.kind=vllm and telemetry.steps=true")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # vLLM reads it when it is imported
     try:
         steps = asyncio.run(examination.profile(settings, profile_steps, streams))
     except (ModelStoreError, ServeError, TimeoutError) as error:

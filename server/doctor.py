@@ -93,7 +93,7 @@ async def _keep_busy(engine: Engine, number: int) -> None:
     """One sequence after another, with prompts that share no prefix."""
     room = engine.model.max_model_len
     prompt_tokens = min(PROMPT_TOKENS, room // 2)
-    params = SamplingParams(max_tokens=min(OUTPUT_TOKENS, room - prompt_tokens), temperature=1.0, ignore_eos=True)
+    params = SamplingParams(min(OUTPUT_TOKENS, room - prompt_tokens), ignore_eos=True, **_defaults(engine))
     round_ = 0
     while True:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -112,6 +112,11 @@ async def _keep_busy(engine: Engine, number: int) -> None:
         finally:
             handle.abort()
         round_ += 1
+
+
+def _defaults(engine: Engine) -> dict[str, Any]:
+    """What a request gets that says nothing of sampling."""
+    return {name: value for name, value in engine.model.default_sampling.items() if name != "max_tokens"}
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
