@@ -34,7 +34,7 @@ class CoreProbe:
         self._ring = ring
         self._step = 0
         self._open: dict[int, _Open] = {}  # more than one under asynchronous scheduling alone
-        self._ended = monotonic_ns()
+        self._ended = 0  # when the last step did, before the first one when the loop began: loading is no gap
         self._idle = self._intake = 0  # since the last step ended
 
     @harmless
@@ -78,7 +78,7 @@ class CoreProbe:
                 step=number,
                 stamp=int(max((each.timestamp for each in outputs.values()), default=0.0) * 1e9),
                 ended=now,
-                wall=now - self._ended,
+                wall=now - (self._ended or step.began),
                 schedule=step.schedule,
                 execute=0 if overlapped else began - step.scheduled - masks,
                 update=now - began,
@@ -103,6 +103,7 @@ class CoreProbe:
     @harmless
     def polled(self, had_work: bool, began: int, intake_before: int) -> None:
         """The loop looked for messages; without work it waited for one."""
+        self._ended = self._ended or began
         if not had_work:
             self._idle += monotonic_ns() - began - (self._intake - intake_before)
 

@@ -116,6 +116,15 @@ def test_waiting_for_a_request_is_idle_and_taking_it_in_is_not(engine: Engine) -
     assert step.idle + step.rpc + step.overhead + step.schedule + step.update == step.wall
 
 
+def test_the_time_before_the_loop_began_is_nobodys(engine: Engine) -> None:
+    loading = 500 * BRIEF
+    sleep(loading)
+    engine.loop._process_input_queue()
+    engine.step(Output({"a": 1}, {}))
+    (record,) = engine.records()
+    assert 5 * BRIEF * NS <= record.idle < record.wall < loading * NS
+
+
 def test_a_look_for_messages_with_work_at_hand_is_not_idle(engine: Engine) -> None:
     engine.work, engine.messages = True, ["abort"]
     engine.loop._process_input_queue()
