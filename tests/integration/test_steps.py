@@ -73,5 +73,5 @@ async def test_parts_and_gap_fill_the_wall_time_of_a_busy_engine(live: LiveServe
     total = sum(parts.values())
     # From the end of the last step before to the end of the last one: what both scrapes took lies in it, as idle.
     assert total - parts["idle"] <= wall * 1.02 + 0.05
-    assert total >= wall * 0.9 - 0.05
+    assert total >= wall * 0.7 - 0.05  # less what the client still reads after the last step
     assert parts["overhead"] < 0.2 * wall
