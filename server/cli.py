@@ -75,7 +75,7 @@ def doctor(
     model: ModelName = None,
     config_file: ConfigFile = None,
     profile_steps: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="load the engine and show where this many steps went")
+        int | None, typer.Option(min=2, max=100_000, help="load the engine and show where this many steps went")
     ] = None,
     streams: Annotated[int, typer.Option(min=1, max=4096, help="sequences at once, for --profile-steps")] = 32,
     assignments: Assignments = None,

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from rich.table import Table
@@ -128,15 +129,16 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def steps_table(steps: Sequence[Step]) -> Table:
-    """Percentiles of each part in ms, and its share of the steps' wall time."""
+    """Percentiles of each part in ms, and its share of the steps' wall time; of two steps or more."""
     table = Table()
     for column in ("part", "p50 ms", "p95 ms", "p99 ms", "share"):
         table.add_column(column, justify="left" if column == "part" else "right")
     wall = sum(step.wall for step in steps)
     for part in (*PARTS, "wall"):
-        values = sorted(getattr(step, part) for step in steps)
+        values = [getattr(step, part) for step in steps]
+        percentiles = quantiles(values, n=100, method="inclusive")  # by linear interpolation
         name = f"gap: {part}" if part in GAP else part
-        figures = [f"{_percentile(values, share) / 1e6:.3f}" for share in (0.5, 0.95, 0.99)]
+        figures = [f"{percentiles[percent - 1] / 1e6:.3f}" for percent in (50, 95, 99)]
         table.add_row(name, *figures, f"{sum(values) / wall:.1%}", end_section=part == PARTS[-1])
     return table
 
@@ -152,14 +154,6 @@ def summary(steps: Sequence[Step]) -> str:
         f"{len(steps)} steps, {running:.1f} of {steps[0].room} sequences, {rate:.0f} decode tokens/s, "
         f"effective utilization {busy:.0%}{overlapped}"
     )
-
-
-def _percentile(values: Sequence[int], share: float) -> float:
-    """Linear interpolation between the two nearest ranks; `values` sorted."""
-    at = share * (len(values) - 1)
-    low = int(at)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (at - low) * (values[high] - values[low])
 
 
 def _installed(name: str) -> Finding:

@@ -82,10 +82,6 @@ class Step:
         """The model at work: what effective utilization counts."""
         return self.forward + self.sample
 
-    @property
-    def gap(self) -> int:
-        return self.idle + self.rpc + self.overhead
-
 
 def joined(core: CoreRecord, worker: WorkerRecord) -> Step:
     """The two sides of one step; `NO_WORKER` where the worker's is not known: its time counts as `rpc` then."""

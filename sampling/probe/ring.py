@@ -1,15 +1,15 @@
 """A ring of records in shared memory: one process writes, one reads, neither waits for the other.
 
 Each slot is a sequence lock (Lameter, "Effective synchronization on Linux/NUMA systems", 2005): its number is 0 while
-the slot is being written, so a reader that finds the same number before and after its copy has a whole record. x86 and
-ARM's aligned 64-bit stores, in the order in which the interpreter makes them, are what this leans on.
+the slot is being written, so a reader that finds the same number before and after its copy has a whole record. This
+leans on stores that others see in the order in which they were made, as x86 promises; elsewhere it has not been run.
 """
 
 import mmap
 import struct
 from pathlib import Path
 
-SLOTS = 1024  # a reader that falls behind by more loses the oldest records, and is told how many
+SLOTS = 1024  # a reader that falls behind by more loses the oldest records
 
 
 class RingWriter:
@@ -41,7 +41,6 @@ class RingReader:
         self._number = struct.Struct("=q")
         self._size = _slot_size(fields)
         self._read = 0
-        self.lost = 0
 
     def read(self) -> list[tuple[int, ...]]:
         """All records since the last call, oldest first."""
@@ -58,7 +57,6 @@ class RingReader:
         record = self._record.unpack_from(self._memory, at + 8)
         if self._numbered(at) != number:  # overwritten meanwhile, a whole round later
             return self._next()
-        self.lost += number - self._read - 1
         self._read = number
         return record
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from time import monotonic_ns
 
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -27,6 +27,7 @@ class EngineSteps(Collector):
         self._parts = [BucketCounter() for _ in PARTS]
         self._tokens = {"prefill": _Sizes(TOKENS), "decode": _Sizes(TOKENS)}
         self._occupancy = _Sizes(SHARES)
+        self._missed = 0
         self._last: Step | None = None
         self._busy: deque[list[int]] = deque(maxlen=WINDOW_S + 1)  # [second, ns of work in it], newest last
 
@@ -37,6 +38,8 @@ class EngineSteps(Collector):
             if tokens:  # a step without any of a phase says nothing about that phase
                 self._tokens[phase].observe(tokens)
         self._occupancy.observe(step.running / step.room)
+        if self._last is not None:
+            self._missed += step.number - self._last.number - 1
         self._last = step
         self._work(step)
 
@@ -77,6 +80,9 @@ class EngineSteps(Collector):
             "Sequences in a step's batch, as a share of max_num_seqs.",
             buckets=self._occupancy.cumulative(),
             sum_value=self._occupancy.total,
+        )
+        yield CounterMetricFamily(
+            "streamgauge_engine_steps_missed", "Steps that were overwritten before they were read.", value=self._missed
         )
         yield GaugeMetricFamily(
             "streamgauge_engine_waiting",

@@ -2,7 +2,6 @@
 
 from io import StringIO
 
-import pytest
 from rich.console import Console
 from rich.table import Table
 
@@ -43,12 +42,6 @@ def test_the_line_above_it_has_the_batch_and_the_utilization() -> None:
     expected = "10 steps, 16.0 of 64 sequences, 160 decode tokens/s, effective utilization 90%"
     assert doctor.summary(steps(10)) == expected
     assert doctor.summary(steps(10, overlapped=True)) == f"{expected}, steps overlap: parts do not add up"
-
-
-def test_percentiles_lie_between_the_nearest_ranks() -> None:
-    values = [0, 10, 20, 30]
-    found = [doctor._percentile(values, share) for share in (0.0, 0.5, 0.95, 1.0)]
-    assert found == pytest.approx([0, 15, 28.5, 30])
 
 
 def test_a_look_at_this_machine_names_what_the_engine_runs_on() -> None:

