@@ -15,6 +15,7 @@ from bench.wire import BodyDecoder, HeadReader, SseParser, UntilCloseDecoder, Wi
 
 GENERATED_FIELDS = ("content", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal")
 DETAIL_CHARS = 300
+ROUNDING_S = 0.0005
 
 
 class ResponseReader:
@@ -77,9 +78,13 @@ class ResponseReader:
             event = orjson.loads(payload)
         except orjson.JSONDecodeError:
             event = None
-        if not isinstance(event, dict):
-            self._fail("protocol", f"not a JSON object: {payload[:40]!r}")
-            return
+        if isinstance(event, dict):
+            self.take(event, stamp_ns)
+        else:
+            self.fail("protocol", f"not a JSON object: {payload[:40]!r}")
+
+    def take(self, event: dict[str, Any], stamp_ns: int) -> None:
+        """Puts an event into the sample; a protocol without `choices` has a reader that overrides this."""
         choices = event.get("choices")
         if choices:
             for choice in choices:
@@ -92,7 +97,7 @@ class ResponseReader:
         if timings := event.get("timings"):
             self.sample.timings = timings
         if error := event.get("error"):
-            self._fail("error event", orjson.dumps(error).decode())
+            self.fail("error event", orjson.dumps(error).decode())
 
     def _take_choice(self, choice: dict[str, Any], stamp_ns: int) -> None:
         index = choice.get("index", 0)
@@ -113,21 +118,22 @@ class ResponseReader:
         elif self._decoder is not None and (self._decoder.done or isinstance(self._decoder, UntilCloseDecoder)):
             self._end_of_document(stamp_ns)
         else:
-            self._fail("cut", "the connection closed before the response was complete")
+            self.fail("cut", "the connection closed before the response was complete")
         self._finish()
 
     def _end_of_stream(self) -> None:
         if self.sample.done_ns is None:
-            self._fail("cut", "the stream ended without [DONE]")
+            self.fail("cut", "the stream ended without [DONE]")
 
     def _end_of_document(self, stamp_ns: int) -> None:
         self.sample.body = b"".join(self._body)
         if self.sample.status != 200:
-            self._fail(f"http {self.sample.status}", self.sample.body.decode(errors="replace"))
+            self.fail(f"http {self.sample.status}", self.sample.body.decode(errors="replace"))
             return
         self.sample.done_ns = stamp_ns
 
-    def _fail(self, error: str, detail: str) -> None:
+    def fail(self, error: str, detail: str) -> None:
+        """The response goes on being read."""
         # The first cause counts: what follows it (a cut after an error event) is its consequence.
         if self.sample.error is None:
             self.sample.error = error
@@ -139,22 +145,24 @@ class ResponseReader:
 
     def abandon(self, error: str, detail: str) -> None:
         """Ends the sample from the client's side."""
-        self._fail(error, detail)
+        self.fail(error, detail)
         self._finish()
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, request: bytes, sample: RequestSample) -> None:
+    def __init__(self, reader: ResponseReader) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.reader = ResponseReader(sample)
-        self._request = request
+        self.reader = reader
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't derive from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, request: bytes) -> None:
         self.reader.sample.sent_ns = time.monotonic_ns()
-        self._transport.write(self._request)
+        if self._transport is not None:
+            self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         if self.reader.feed(data, time.monotonic_ns()):
@@ -179,18 +187,23 @@ async def stream_request(
     deadline_s: float = 600.0,
     scheduled_ns: int | None = None,
     sample: RequestSample | None = None,
+    reader: type[ResponseReader] = ResponseReader,
 ) -> RequestSample:
     """Sends one request and reads its response to the end. Failures are in the sample, not raised.
 
-    Connecting is not part of any latency: `sent_ns` is taken when the request is written.
+    Connecting is not part of any latency: `sent_ns` is taken when the request is written, which is not before it is
+    due. Who calls ahead of that time has the connection ready by then. The deadline counts from then on, too.
     A caller that wants to watch the sample grow, or to keep it when it cancels, brings its own.
     """
     sample = sample or RequestSample(scheduled_ns=scheduled_ns)
     sample.sent_ns = time.monotonic_ns()
-    connection = _Connection(request_bytes(host, port, path, body, headers or {}), sample)
+    connection = _Connection(reader(sample))
+    request = request_bytes(host, port, path, body, headers or {})
     try:
-        async with asyncio.timeout(deadline_s):
+        async with asyncio.timeout(deadline_s + seconds_until(sample.scheduled_ns)):
             await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+            await sleep_until(sample.scheduled_ns)
+            connection.send(request)
             await connection.closed
     except TimeoutError:
         connection.reader.abandon("deadline", f"no complete response within {deadline_s} s")
@@ -199,3 +212,14 @@ async def stream_request(
     finally:
         connection.close()
     return sample
+
+
+def seconds_until(due_ns: int | None) -> float:
+    return 0.0 if due_ns is None else max(due_ns - time.monotonic_ns(), 0) / 1e9
+
+
+async def sleep_until(due_ns: int | None) -> None:
+    """Returns at once for what is overdue, and never too early."""
+    # uvloop rounds timers to milliseconds: half of one less, and none is late. The rest is spent in turns of the loop.
+    while left_s := seconds_until(due_ns):  # noqa: ASYNC110
+        await asyncio.sleep(max(left_s - ROUNDING_S, 0.0))
