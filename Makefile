@@ -21,11 +21,15 @@ CLIENTS := .venv-clients
 WANTED  := tests/clients/environments
 STAMPS  := $(patsubst $(WANTED)/%.txt,$(CLIENTS)/%/.stamp,$(wildcard $(WANTED)/*.txt)) $(CLIENTS)/node/.stamp
 
+# vLLM as others have it, without this project: its entry points would load into theirs.
+STOCK := .venv-stock
+
 DEFAULT_MODEL   := smollm2-135m
+VLLM             = $(shell grep -E '^vllm(-cpu)?==' constraints-$(DEVICE).txt)
 TORCH_CPU        = $(shell grep ^torch== constraints-cpu.txt)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: help setup model serve test check clients clean
+.PHONY: help setup model serve test check bench clients clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -46,11 +50,37 @@ check: $(STAMP)  ## lint, format, types, the layer rule
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
+# Arms in turn, so nothing else should run meanwhile.
+bench: setup $(STOCK)/.stamp  ## two tables: front ends without a model in the way, and with it (15 minutes)
+	@$(BIN)/python -m bench.frontend --rounds 1 --streams 16,64 --stock-python $(STOCK)/bin/python --output results/frontend
+	@$(BIN)/python -m bench.compare_stock --rounds 1 --arms ours,matched --requests 96 --stock-python $(STOCK)/bin/python \
+	    --out results/real
+
 clients: $(STAMPS)  ## others' clients, which the tests run (about 2 minutes the first time)
 
 clean:  ## remove .venv and caches; the pulled models stay
-	@rm -rf $(VENV) $(CLIENTS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	@rm -rf $(VENV) $(CLIENTS) $(STOCK) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The CPU's torch, into the environment of $(1), before what would bring the GPU's.
+define install-torch
+	@if [[ $(DEVICE) == cpu && $$(uname -s) == Linux ]]; then \
+	    echo "setup: $(TORCH_CPU)"; \
+	    log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	    $(PIP) --python $(1) install -c constraints-cpu.txt "$(TORCH_CPU)" 2>"$$log" || \
+	        { echo "setup: not where pip looks, so from $(TORCH_CPU_INDEX)"; \
+	          $(PIP) --python $(1) install -c constraints-cpu.txt --extra-index-url $(TORCH_CPU_INDEX) "$(TORCH_CPU)"; } || \
+	        { cat "$$log" >&2; echo "setup: there is no $(TORCH_CPU) to be had; with its wheel in DIR, try: PIP_FIND_LINKS=DIR make setup" >&2; exit 1; }; \
+	fi
+endef
+
+# PyPI's torchvision does not load beside a CPU torch, and a torchvision that fails to load breaks transformers.
+define drop-torchvision
+	@if ! $(1) -c 'import torchvision' >/dev/null 2>&1; then \
+	    echo "setup: removing torchvision, torchaudio and torchcodec, which do not load here (text needs none)"; \
+	    $(PIP) --python $(1) uninstall -y torchvision torchaudio torchcodec 2>/dev/null; \
+	fi
+endef
 
 # The stamp is written last, so an interrupted set-up is taken up again by the next run.
 $(STAMP): pyproject.toml constraints-cpu.txt constraints-gpu.txt Makefile
@@ -66,26 +96,23 @@ $(STAMP): pyproject.toml constraints-cpu.txt constraints-gpu.txt Makefile
 	@for info in $(VENV)/lib/python3*/site-packages/*.dist-info; do \
 	    if [[ -d $$info && ! -e $$info/RECORD ]]; then rm -rf "$$info"; fi; \
 	done
-	@if [[ $(DEVICE) == cpu && $$(uname -s) == Linux ]]; then \
-	    echo "setup: $(TORCH_CPU)"; \
-	    log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	    $(PIP) install -c constraints-cpu.txt "$(TORCH_CPU)" 2>"$$log" || \
-	        { echo "setup: not where pip looks, so from $(TORCH_CPU_INDEX)"; \
-	          $(PIP) install -c constraints-cpu.txt --extra-index-url $(TORCH_CPU_INDEX) "$(TORCH_CPU)"; } || \
-	        { cat "$$log" >&2; echo "setup: there is no $(TORCH_CPU) to be had; with its wheel in DIR, try: PIP_FIND_LINKS=DIR make setup" >&2; exit 1; }; \
-	fi
+	$(call install-torch,$(BIN)/python)
 	@echo "setup: Streamgauge and its dependencies for $(DEVICE) (several minutes the first time)"
-	@$(PIP) install -c constraints-$(DEVICE).txt -e '.[$(DEVICE),dev]'
-	@# PyPI's torchvision does not load beside a CPU torch, and a torchvision that fails to load breaks transformers.
-	@if ! $(BIN)/python -c 'import torchvision' >/dev/null 2>&1; then \
-	    echo "setup: removing torchvision, torchaudio and torchcodec, which do not load here (text needs none)"; \
-	    $(PIP) uninstall -y torchvision torchaudio torchcodec 2>/dev/null; \
-	fi
+	@$(PIP) install -c constraints-$(DEVICE).txt -e '.[$(DEVICE),bench,dev]'
+	$(call drop-torchvision,$(BIN)/python)
 	@touch $@
 
 model: $(STAMP)
 	@cache="$${STREAMGAUGE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/streamgauge}"; \
 	[[ -e "$$cache/models/$(DEFAULT_MODEL)/model.json" ]] || $(BIN)/streamgauge models pull $(DEFAULT_MODEL)
+
+$(STOCK)/.stamp: constraints-cpu.txt constraints-gpu.txt | $(STAMP)
+	@echo "setup: $(VLLM) by itself, to compare with"
+	@rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D)
+	$(call install-torch,$(@D)/bin/python)
+	@$(PIP) --python $(@D)/bin/python install -c constraints-$(DEVICE).txt "$(VLLM)"
+	$(call drop-torchvision,$(@D)/bin/python)
+	@touch $@
 
 # A client that cannot be installed leaves no stamp, and its tests are skipped.
 $(CLIENTS)/%/.stamp: $(WANTED)/%.txt | $(STAMP)

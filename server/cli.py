@@ -12,6 +12,8 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 import yaml
 
+from bench.cli import app as bench
+from bench.tune.cli import tune
 from server import config
 from server.config import ConfigError
 from server.engine.model_store import ModelStore, ModelStoreError
@@ -30,6 +32,7 @@ app.add_typer(models, name="models")
 app.add_typer(settings_commands, name="config")
 keys = typer.Typer(help="Who may call: the keys of keys.file.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
+app.add_typer(bench, name="bench")
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="YAML file; default: configs/cpu.yaml or configs/gpu.yaml by the device")
@@ -99,6 +102,9 @@ def doctor(
         _exit(f"the engine could not be profiled: {error or type(error).__name__}")
     console.print(examination.summary(steps))
     console.print(examination.steps_table(steps))
+
+
+app.command()(tune)
 
 
 @models.command("list")
