@@ -15,13 +15,14 @@ from pathlib import Path
 from statistics import median
 
 from bench.metrics import Distribution
-from tests.clients.truth_tools import NAMES, TOOLS, Figure, Figures, ToolFailed, of_distribution
+from tests.clients.truth_tools import CHAT, NAMES, TOOLS, Figure, Figures, ToolFailed, of_distribution
 from tests.support.truth_server import Script, Told, truth_server
 
 REQUESTS = 80
 SHARE = 0.01
 FLOOR_MS = 0.5
 EVENTS = 24
+NOT_FOUND = Script(status=404, message="there is only chat")
 
 CASES = {
     "plain": Script(events=EVENTS),
@@ -92,7 +93,7 @@ def _spread(values_ns: Iterable[float]) -> Figure:
 
 async def measure(name: str, script: Script, requests: int, folder: Path) -> Run:
     """The measured requests are the last: a check that the server is there, and warming up, come before."""
-    async with truth_server(script) as server:
+    async with truth_server(lambda asked: script if asked.path == CHAT else NOT_FOUND) as server:
         try:
             found = await TOOLS[name].use(server.url, requests, folder)
         except ToolFailed as failure:
