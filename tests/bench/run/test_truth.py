@@ -77,7 +77,7 @@ async def problems(endpoint: Endpoint, script: Script) -> dict[str, str]:
 
 @pytest.mark.parametrize("case", CASES)
 async def test_every_metric_is_within_one_percent_or_half_a_millisecond_of_the_truth(case: str) -> None:
-    """What the tool gets wrong it gets wrong every time; a machine that is busy elsewhere may be so for a run or two."""
+    """What the tool gets wrong it gets wrong every time; a machine may be busy elsewhere for a run or two."""
     found: dict[str, str] = {}
     for _ in range(ATTEMPTS):
         found = await problems(*CASES[case])
