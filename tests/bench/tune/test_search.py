@@ -31,7 +31,7 @@ def test_a_planted_better_setting_is_found() -> None:
     assert record.verdict is Verdict.BETTER
     assert record.winner is not None and record.winner.changes[SEQUENCES] == 128
     assert len(record.winner.rounds) == 2
-    assert all(each.ratio.low > 1 + each.ratio.aa_width for each in record.winner.rounds)
+    assert all(each.ratio.low > 1 and each.ratio.value > 1 + each.ratio.aa_width for each in record.winner.rounds)
 
 
 @pytest.mark.parametrize("seed", range(5))
