@@ -58,7 +58,7 @@ def tune(
             deadline_s=120.0,
             processes=processes,
         )
-        edge = Search(spec, wanted(slo), seconds=20.0, requests=60, width=0.15, repeat=1)
+        edge = Search(spec, wanted(slo), seconds=20.0, requests=60, width=0.15, repeat=1, longest=60.0)
         code = command.execute(Plan(edge, seconds(budget), seed), config, model, output, write)
     raise typer.Exit(code)
 

@@ -49,7 +49,7 @@ class Measure:
 
 MEASURES = (
     Measure("Time to first token, ms", ("ttft",)),
-    Measure("Time per output token, ms", ("tpot", "tpot_all"), digits=2),
+    Measure("Time per output token, ms", ("tpot", "tpot_all"), digits=2, floor=FLOOR_MS / EVENTS),
     Measure("Gap between events, ms", ("gap",), digits=2),
     Measure("End-to-end latency, ms", ("e2e",)),
     Measure("Output tokens of a request", ("tokens",), floor=0.0),
