@@ -36,7 +36,8 @@ class Search:
     """`spec` says everything but the arrivals. A point lasts `seconds` and has at least `requests`.
 
     With `longest`, in seconds, a rate so low that they would take more has fewer, but LEAST_REQUESTS.
-    `low` and `high` bound the rates, in requests/s; `width` is relative, `repeat` is a side's number of runs.
+    `low` and `high` bound the rates, in requests/s, or else `lowest_share` and HIGHEST_SHARE of the first one do;
+    `width` is relative, `repeat` is a side's number of runs.
     """
 
     spec: Spec
@@ -49,11 +50,12 @@ class Search:
     repeat: int = 3
     rest_s: float = REST_S
     longest: float | None = None
+    lowest_share: float = LOWEST_SHARE
 
     def plan(self, scale: float) -> Plan:
         """`scale` is the closed loop's rate. Raises SpecError for bounds that leave no rate."""
         start = rounded(START_SHARE * scale)
-        low, high = self.low or rounded(LOWEST_SHARE * start), self.high or rounded(HIGHEST_SHARE * start)
+        low, high = self.low or rounded(self.lowest_share * start), self.high or rounded(HIGHEST_SHARE * start)
         if low > high:
             raise SpecError(f"no rate lies between {low:g} and {high:g} requests/s")
         return Plan(min(max(start, low), high), low, high, self.width, self.repeat)
