@@ -33,7 +33,7 @@ CASES = {
     "8 thoughts first": Script(events=EVENTS, reasoning=8),
     "4 events per packet": Script(events=EVENTS, per_packet=4),
     "3 tokens per event": Script(events=EVENTS, tokens_per_event=3),
-    "text that encodes to fewer tokens": Script(events=EVENTS, text="ha"),
+    "text that encodes to fewer tokens": Script(events=EVENTS, text="an"),
     "CRLF": Script(events=EVENTS, line_end="\r\n"),
     "CRLF, 4 events per packet": Script(events=EVENTS, line_end="\r\n", per_packet=4),
 }
