@@ -35,6 +35,7 @@ CASES = {
     "3 tokens per event": Script(events=EVENTS, tokens_per_event=3),
     "text that encodes to fewer tokens": Script(events=EVENTS, text="an"),
     "CRLF": Script(events=EVENTS, line_end="\r\n"),
+    "CRLF, 8 thoughts first": Script(events=EVENTS, line_end="\r\n", reasoning=8),
     "CRLF, 4 events per packet": Script(events=EVENTS, line_end="\r\n", per_packet=4),
 }
 
