@@ -9,14 +9,15 @@ import orjson
 
 from bench.procfs import machine
 from bench.run import figures
-from bench.tune.decide import CONFIDENCE, LEAST_PAIRED, MOST_PAIRED, Pairing, Trial, Verdict
+from bench.tune.decide import CONFIDENCE, LEAST_PAIRED, MOST_PAIRED, OUTSTANDING, Pairing, Trial, Verdict
 from bench.tune.search import STRESS, Edge, Record
 from bench.tune.space import Space, words
 
 FORMAT = 1
 METHOD = (
     "Candidates are proposed by a Tree-structured Parzen Estimator (Optuna), after steps of a single knob; the better "
-    "half of the short trials goes on to longer ones. All are at {stress:g} times the highest rate at which the "
+    "half of the short trials goes on to longer ones, and one with {outstanding:g} times the incumbent's goodput is "
+    "paired at once. All are at {stress:g} times the highest rate at which the "
     "incumbent meets its objectives: at that rate itself nothing can be better. Finalists and incumbent are visited in "
     "turn, A B B A. A candidate wins when the interval of its goodput over the incumbent's, by a bootstrap of visits "
     "and requests at {confidence:.2%} (95 % shared by {most} comparisons), lies above one, the ratio itself above one "
@@ -47,7 +48,9 @@ def exit_code(record: Record) -> int:
 
 
 def method() -> str:
-    return METHOD.format(stress=STRESS, confidence=CONFIDENCE, most=MOST_PAIRED, least=LEAST_PAIRED)
+    return METHOD.format(
+        stress=STRESS, outstanding=OUTSTANDING, confidence=CONFIDENCE, most=MOST_PAIRED, least=LEAST_PAIRED
+    )
 
 
 def faults(record: Record) -> list[str]:
