@@ -11,7 +11,7 @@ from bench.procfs import machine
 from bench.run import figures
 from bench.tune.decide import CONFIDENCE, LEAST_PAIRED, MOST_PAIRED, OUTSTANDING, Pairing, Trial, Verdict
 from bench.tune.search import STRESS, Edge, Record
-from bench.tune.space import Space, words
+from bench.tune.space import Space, key, words
 
 FORMAT = 1
 METHOD = (
@@ -35,11 +35,21 @@ def answer(record: Record) -> str:
         case Verdict.BETTER if winner is not None:
             found = winner.ratio
             figure = f"{found.value:.2f} times the incumbent's goodput at {winner.rate:g} requests/s"
-            return f"Better: {words(winner.changes)}: {figure} [{found.low:.2f}, {found.high:.2f}]. {paired}."
+            interval = f"[{found.low:.2f}, {found.high:.2f}]"
+            return f"Better: {words(winner.changes)}: {figure} {interval}.{_edges(record, winner)} {paired}."
         case Verdict.NONE_BETTER:
             return f"None is better than the settings as they are, which stay. {paired}."
         case _:
             return f"Insufficient evidence, which is not that none is better; the settings stay. {paired}."
+
+
+def _edges(record: Record, winner: Pairing) -> str:
+    """What either side's own edge was, where both are known: goodput past it says nothing of that."""
+    by_name = {key(edge.changes): edge.rate for edge in record.edges}
+    before, after = (by_name.get(key(changes)) for changes in (winner.incumbent, winner.changes))
+    if before is None or after is None:
+        return ""
+    return f" Its own edge is {after:g} requests/s, the incumbent's {before:g}."
 
 
 def exit_code(record: Record) -> int:

@@ -73,6 +73,7 @@ def test_after_a_win_all_begins_anew_over_it_at_the_winners_own_rate() -> None:
     record = searched(Stand(as_many_as_sequences), plan(), BAD_DEFAULT)
     winner = next(pairing for pairing in record.pairings if pairing.won)
     after = [trial for trial in record.trials if trial.at_s > winner.at_s]
+    assert all(pairing.rate >= winner.rate for pairing in record.pairings[record.pairings.index(winner) :])
     assert after[0].changes == winner.changes  # for the others to be held to
     assert all(winner.changes.keys() <= trial.changes.keys() for trial in after)
     assert len({key(trial.changes) for trial in after}) > 8
