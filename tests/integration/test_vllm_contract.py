@@ -202,10 +202,23 @@ def test_messages_from_the_engine_are_stamped_before_they_are_worked_on(live: Li
     async def stamped() -> int:
         _, collector = await add(live.llm, "stamp", greedy(2, ignore_eos=True))
         await finished(collector)
-        return int(live.adapter._clock.received_ns)
+        return int(live.adapter._latest.received_ns)
 
     before = monotonic_ns()
     assert before < live.run(stamped()) < monotonic_ns()
+
+
+def test_vllms_own_series_count_what_goes_past_its_output_processor(live: LiveServer) -> None:
+    """The middle of an answer does; an engine's users have dashboards of these."""
+    names = ("vllm:generation_tokens_total", "vllm:inter_token_latency_seconds_count", "vllm:request_success_total")
+
+    async def counted() -> list[float]:
+        before = [vllm_gauge(name) for name in names]
+        await generate(live.engine, "series", PROMPT, OurParams(max_tokens=24, ignore_eos=True))
+        await until(lambda: vllm_gauge(names[-1]) > before[-1], "the request is counted", DEADLINE_S)
+        return [vllm_gauge(name) - was for name, was in zip(names, before, strict=True)]
+
+    assert live.run(counted()) == [24, 23, 1]
 
 
 def test_the_engines_stamps_are_of_this_hosts_monotonic_clock(live: LiveServer) -> None:
