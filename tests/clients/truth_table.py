@@ -94,7 +94,7 @@ def _spread(values_ns: Iterable[float]) -> Figure:
 
 
 def spread(script: Script) -> Callable[[Asked], Script]:
-    """Each request waits for its first token by up to a gap more, lest all streams go in step and meet at each event."""
+    """Each request waits up to a gap longer for its first token: streams in step would meet at each event."""
     more = random.Random(0)
 
     def script_of(asked: Asked) -> Script:
