@@ -33,7 +33,7 @@ def test_gaps_are_counted_and_a_share_of_them_is_no_longer_than_said() -> None:
     assert (found.answered, dict(found.failed)) == (1, {"cut": 1})
     assert found.gap_ms(0.5) == pytest.approx(20.1)
     assert found.gap_ms(0.999) == pytest.approx(100.1)
-    found.memory = [(0.0, 5_000_000)]
+    found.memory = [(5.0 * number, 5_000_000) for number in range(4)]
     assert found.as_dict()["gap_p99.9_over_p50"] == pytest.approx(100.1 / 20.1)
 
 

@@ -211,6 +211,7 @@ def test_vllms_own_series_count_what_goes_past_its_output_processor(live: LiveSe
     names = ("vllm:generation_tokens_total", "vllm:inter_token_latency_seconds_count", "vllm:request_success_total")
 
     async def counted() -> list[float]:
+        await asyncio.sleep(2 * DELAY_S)  # what came before this is counted by then
         before = [vllm_gauge(name) for name in names]
         await generate(live.engine, "series", PROMPT, OurParams(max_tokens=24, ignore_eos=True))
         await until(lambda: vllm_gauge(names[-1]) > before[-1], "the request is counted", DEADLINE_S)
