@@ -3,8 +3,8 @@
     python -m bench.soak --minutes 30 --streams 128 --output DIR
 
 This server over `bench.null_executor`, in a closed loop of answers of 32 to 256 tokens, of which one in fifty is
-dropped by its client on the way. Stalls are what the server's own series say (`streamgauge_event_loop_lag_seconds`), gaps what
-the client read, memory the resident set of the serving process, a straight line through its last two thirds.
+dropped by its client on the way. Stalls are what the server's own series say (`streamgauge_event_loop_lag_seconds`),
+gaps what the client read, memory the resident set of the serving process, a straight line through its last two thirds.
 """
 
 import argparse

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sampling.params import SamplingParams as OurParams
+from server.engine.vllm_series import DELAY_S
 from server.errors import InvalidRequest, Overloaded
 from tests.integration.live import DEADLINE_S, LiveServer, generate, submit, until, vllm_gauge
 
