@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sampling.params import SamplingParams as OurParams
-from server.engine.vllm_series import DELAY_S
 from server.errors import InvalidRequest, Overloaded
 from tests.integration.live import DEADLINE_S, LiveServer, generate, submit, until, vllm_gauge
 
@@ -209,6 +208,8 @@ def test_messages_from_the_engine_are_stamped_before_they_are_worked_on(live: Li
 
 def test_vllms_own_series_count_what_goes_past_its_output_processor(live: LiveServer) -> None:
     """The middle of an answer does; an engine's users have dashboards of these."""
+    from server.engine.vllm_series import DELAY_S
+
     names = ("vllm:generation_tokens_total", "vllm:inter_token_latency_seconds_count", "vllm:request_success_total")
 
     async def counted() -> list[float]:
