@@ -30,6 +30,7 @@ MAY_IMPORT_ENGINE_LIBRARIES = (
     "server/engine/vllm_pump.py",
     "server/engine/vllm_series.py",
     "server/engine/vllm_sink.py",
+    "server/engine/vllm_socket.py",
     "server/engine/gguf_conversion.py",
     "sampling/vllm_plugin.py",
     "sampling/processors/*",
