@@ -4,6 +4,8 @@ PYTHON ?= python3
 MODEL  ?= smollm2-135m
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
+# A file of settings instead of the device's own profile, such as configs/cpu-throughput.yaml.
+CONFIG ?=
 # Which vLLM to install. The GPU one where an NVIDIA driver answers.
 DEVICE ?= $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 
@@ -34,12 +36,12 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
-	@echo "  Variables: MODEL=$(MODEL) HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
+	@echo "  Variables: MODEL=$(MODEL) CONFIG=FILE HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
 
 setup: $(STAMP) model  ## .venv, pinned dependencies and the default model
 
 serve: setup  ## serve MODEL on HOST:PORT
-	@exec $(BIN)/streamgauge serve "$(MODEL)" --host "$(HOST)" --port "$(PORT)"
+	@exec $(BIN)/streamgauge serve "$(MODEL)" $(if $(CONFIG),--config "$(CONFIG)") --host "$(HOST)" --port "$(PORT)"
 
 test: setup clients  ## all tests
 	@exec $(BIN)/python -m pytest $(ARGS)

@@ -31,7 +31,7 @@ KINDS: Mapping[str, Kind] = {
     "plain": Kind(),
     "logprobs": Kind({"logprobs": True, "top_logprobs": 2}),
     "stop": Kind({"stop": ["what is never said"]}),
-    "n4": Kind({"n": 4}, sequences=4),
+    "n4": Kind({"n": 4, "temperature": 1}, sequences=4),  # vLLM refuses several greedy ones
     "tool": Kind(
         {"tools": [WRITE], "tool_choice": "auto"},
         text=CALL,

@@ -143,12 +143,15 @@ def check(config_file: ConfigFile = None, assignments: Assignments = None) -> No
 
 @settings_commands.command("engine-command")
 def engine_command(model: ModelName = None, config_file: ConfigFile = None, assignments: Assignments = None) -> None:
-    """vLLM's own server flags and the environment that equal these settings, as JSON; for comparisons."""
+    """vLLM's own server flags and the environment that equal these settings, as JSON; for comparisons.
+
+    Logits processors of this project are left out: an environment with vLLM alone does not have them.
+    """
     from server.app import engine_environment  # here, so that --help stays quick
 
     settings = _load(config_file, assignments, {"engine.model": model})
     source = _told(lambda: ModelStore().resolve(settings.engine.model))
-    argv = [flag for name, value in settings.engine.args.items() for flag in _vllm_flag(name, value)]
+    argv = [flag for name, value in _without_ours(settings.engine.args).items() for flag in _vllm_flag(name, value)]
     typer.echo(json.dumps({"argv": argv, "env": engine_environment(settings, source)}))
 
 
@@ -207,11 +210,20 @@ def _key_file(given: Path | None, config_file: Path | None) -> Path:
     return path
 
 
+def _without_ours(args: dict[str, Any]) -> dict[str, Any]:
+    processors = "logits_processors"
+    kept = [one for one in args.get(processors) or () if not str(one).startswith("sampling.")]
+    others = {name: value for name, value in args.items() if name != processors}
+    return others | ({processors: kept} if kept else {})
+
+
 def _vllm_flag(name: str, value: Any) -> list[str]:
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{option}" if value else f"--no-{option}"]
-    return [f"--{option}", json.dumps(value) if isinstance(value, dict | list) else str(value)]
+    if isinstance(value, list):
+        return [f"--{option}", *map(str, value)]
+    return [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
 
 
 def _load(config_file: Path | None, assignments: list[str] | None, flags: dict[str, Any]) -> config.Settings:

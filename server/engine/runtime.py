@@ -32,6 +32,10 @@ def cpu_environment(
     if binding := cpu_list(cpus):
         # vLLM's `auto` keeps cores free for the front end, on two cores half the machine.
         wanted["VLLM_CPU_OMP_THREADS_BIND"] = binding
+    threads = listed(environ.get("VLLM_CPU_OMP_THREADS_BIND", binding))
+    if threads and environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0":
+        # The worker shares the engine's process: what vLLM sets for one of its own is ours to set.
+        wanted |= {"OMP_NUM_THREADS": str(threads), "KMP_BLOCKTIME": "5"}
     if local_model:
         wanted["HF_HUB_OFFLINE"] = "1"
     added = {name: value for name, value in wanted.items() if name not in environ}
@@ -51,6 +55,15 @@ def cpu_list(cpus: Iterable[int]) -> str:
         else:
             ranges.append([cpu, cpu])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def listed(cores: str) -> int:
+    """How many cores such a list names; 0 for vLLM's `auto` and `nobind`, and for lists of several workers."""
+    try:
+        ends = [part.partition("-") for part in cores.split(",")]
+        return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+    except ValueError:
+        return 0
 
 
 def _libraries_to_preload(loaded: str, folders: Sequence[Path], venv_lib: Path) -> list[str]:

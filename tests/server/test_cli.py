@@ -90,6 +90,14 @@ def test_the_engine_can_be_told_as_vllms_own_flags(source: str) -> None:
     assert all(isinstance(value, str) for value in told["env"].values())
 
 
+def test_vllms_own_flags_leave_out_what_only_this_project_has(source: str) -> None:
+    default = json.loads(run("config", "engine-command").stdout)["argv"]
+    assert "--logits-processors" not in default
+    setting = 'engine.args.logits_processors=["sampling.processors.top_p:SortFreeTopP","a:B","c:D"]'
+    mixed = json.loads(run("config", "engine-command", "--set", setting).stdout)["argv"]
+    assert mixed[mixed.index("--logits-processors") :][:3] == ["--logits-processors", "a:B", "c:D"]
+
+
 def test_the_doctor_says_what_the_engine_would_run_on(source: str) -> None:
     result = run("doctor")
     assert result.exit_code == 0

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from server.engine.runtime import cpu_environment, cpu_list, detect_device, system_library_folders
+from server.engine.runtime import cpu_environment, cpu_list, detect_device, listed, system_library_folders
 
 
 @pytest.fixture
@@ -43,6 +43,24 @@ def test_what_the_user_has_set_stays(system: Path, venv_lib: Path) -> None:
 
 def test_the_hub_stays_reachable_for_a_model_that_is_not_local(venv_lib: Path) -> None:
     assert "HF_HUB_OFFLINE" not in cpu_environment({}, [0], venv_lib, local_model=False, library_folders=[])
+
+
+@pytest.mark.parametrize(
+    "mine, threads", [({}, "2"), ({"VLLM_CPU_OMP_THREADS_BIND": "1"}, "1"), ({"VLLM_CPU_OMP_THREADS_BIND": "auto"}, None)]
+)
+def test_a_worker_within_the_engines_process_computes_on_as_many_threads_as_it_may(
+    tmp_path: Path, mine: dict[str, str], threads: str | None
+) -> None:
+    given = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **mine}
+    added = cpu_environment(given, [0, 1], tmp_path, local_model=True, library_folders=[])
+    assert added.get("OMP_NUM_THREADS") == threads
+    alone = cpu_environment(mine, [0, 1], tmp_path, local_model=True, library_folders=[])
+    assert "OMP_NUM_THREADS" not in alone, "vLLM sets it for a worker's own process"
+
+
+@pytest.mark.parametrize("cores, count", [("0-3,6", 5), ("2", 1), ("auto", 0), ("", 0), ("0-1|2-3", 0)])
+def test_lists_of_cores_are_counted(cores: str, count: int) -> None:
+    assert listed(cores) == count
 
 
 def test_nothing_is_preloaded_where_no_library_is_found(tmp_path: Path) -> None:
