@@ -1,8 +1,8 @@
 """vLLM's AsyncLLM behind the Engine protocol: loading it, and what it is.
 
-Token ids go in, token ids come out: prompts are tokenized by us, `detokenize=False`, deltas. AsyncLLM's output task
-hands each request's step to a `Sink` of ours (vllm_requests.py), which pushes it straight into the stream: no queue,
-task or generator per stream.
+Token ids go in, token ids come out: prompts are tokenized by us, `detokenize=False`, deltas. One task has the way in
+(vllm_requests.py) and one the way out (vllm_pump.py), which pushes each sequence's step straight into its stream: no
+queue, task or generator per stream.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ from server.engine.protocol import ModelInfo, OnReleased, OnStep
 from server.engine.steps import OnEngineStep, StepFeed
 from server.engine.tokenizer import FolderTokenizer
 from server.engine.vllm_params import load_samplers
-from server.engine.vllm_requests import Sender, Sink, StepClock
+from server.engine.vllm_pump import Pump
+from server.engine.vllm_requests import Sender
+from server.engine.vllm_sink import Sink
 from server.errors import EngineDied, NotReady
 from server.request import EngineRequest, TokenDelta
 
@@ -38,7 +40,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = None
         self._model: ModelInfo | None = None
         self._sender = Sender()
-        self._clock = StepClock()
+        self._pump = Pump()
 
     @property
     def model(self) -> ModelInfo:
@@ -52,13 +54,13 @@ class VllmEngine:
 
     @property
     def last_step_ns(self) -> int:
-        return self._clock.received_ns
+        return self._pump.latest.received_ns
 
     async def start(self) -> None:
         self._lifeline = Lifeline()
         steps = None if self._on_engine_step is None else StepFeed(self._lifeline.folder, self._on_engine_step)
         llm = await asyncio.to_thread(self._load)
-        self._clock.install(llm, steps)
+        self._pump.start(llm, steps)
         await llm.get_supported_tasks()  # an engine round trip the first time
         self._llm = llm
         self._sender.start(llm)
@@ -69,7 +71,7 @@ class VllmEngine:
             raise NotReady
         if self._llm.errored:
             raise EngineDied
-        sink = Sink(request, on_step, on_released, self._sender, self._clock)
+        sink = Sink(request, on_step, on_released, self._sender.abort, self._pump.latest)
         self._sender.add(sink)
         return sink
 

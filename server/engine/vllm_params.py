@@ -7,6 +7,7 @@ from vllm.config import VllmConfig
 from vllm.logprobs import FlatLogprobs
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.sampling_params import SamplingParams as VllmSamplingParams
+from vllm.v1.outputs import LogprobsLists
 
 from sampling.logprobs import LOWEST, TokenLogprob
 from sampling.params import SamplingParams, Structured
@@ -68,6 +69,18 @@ def sample_logprobs(flat: Any) -> list[TokenLogprob]:
     """Per sampled token; vLLM puts the sampled one first and the likeliest, best first, after it."""
     assert isinstance(flat, FlatLogprobs)
     return [_entry(flat, start, end) for start, end in zip(flat.start_indices, flat.end_indices, strict=True)]
+
+
+def logprob_rows(lists: LogprobsLists, most: int | None) -> list[TokenLogprob]:
+    """As `sample_logprobs`, from the engine's own rows: as wide as the widest request of the batch wants them."""
+    rows = zip(
+        lists.logprob_token_ids.tolist(), lists.logprobs.tolist(), lists.sampled_token_ranks.tolist(), strict=True
+    )
+    end = 1 + (most or 0)
+    return [
+        TokenLogprob(ids[0], _finite(values[0]), rank, tuple(zip(ids[1:end], map(_finite, values[1:end]), strict=True)))
+        for ids, values, rank in rows
+    ]
 
 
 def prompt_logprobs(flat: Any, prompt: Sequence[int]) -> list[TokenLogprob | None]:
