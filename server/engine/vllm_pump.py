@@ -8,20 +8,22 @@ what has events, go vLLM's way through its OutputProcessor, which does the books
 import asyncio
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import Counter
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
-from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
-from vllm.v1.engine.output_processor import RequestState
 from vllm.v1.metrics.stats import IterationStats
 
 from server.engine.steps import StepFeed
 from server.engine.vllm_params import logprob_rows
 from server.engine.vllm_sink import Arrival, Sink
 from server.request import TokenDelta
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.output_processor import RequestState
 
 MOST_STEPS = 256  # taken at once: after that the loop gets its turn
 TURN_NS = 2_000_000  # our work between two turns of the loop, and
@@ -50,11 +52,11 @@ class Pump:
         self.latest = Arrival()
         self._first = 0  # where the next turn starts among the streams: nobody is always last
 
-    def start(self, llm: AsyncLLM, steps: StepFeed | None) -> None:
+    def start(self, llm: "AsyncLLM", steps: StepFeed | None) -> None:
         """AsyncLLM owns the task from here on: it asks whether that still runs, and ends it in `shutdown`."""
         llm.output_handler = asyncio.create_task(self._run(llm, steps), name="engine-outputs")
 
-    async def _run(self, llm: AsyncLLM, steps: StepFeed | None) -> None:
+    async def _run(self, llm: "AsyncLLM", steps: StepFeed | None) -> None:
         try:
             while True:
                 arrived = await self._next(llm, steps)
@@ -69,7 +71,7 @@ class Pump:
             _log.exception("engine_outputs_failed")
             llm.output_processor.propagate_error(error)
 
-    async def _next(self, llm: AsyncLLM, feed: StepFeed | None) -> _Arrived:
+    async def _next(self, llm: "AsyncLLM", feed: StepFeed | None) -> _Arrived:
         """Waits for a step; takes those behind it along. What they began and ended has been told when this returns."""
         client = llm.engine_core
         arrived = _Arrived()
@@ -87,7 +89,7 @@ class Pump:
             self._take(llm, outputs, feed, arrived)
         return arrived
 
-    def _take(self, llm: AsyncLLM, outputs: EngineCoreOutputs, feed: StepFeed | None, arrived: _Arrived) -> None:
+    def _take(self, llm: "AsyncLLM", outputs: EngineCoreOutputs, feed: StepFeed | None, arrived: _Arrived) -> None:
         sampled_ns = int(outputs.timestamp * 1e9)
         self.latest.sample_ns = 0 if feed is None else feed.read(sampled_ns)
         stats = IterationStats() if llm.log_stats and outputs.outputs else None  # type: ignore[no-untyped-call]
@@ -142,7 +144,7 @@ class Pump:
                 await asyncio.sleep(0)
                 until = monotonic_ns() + TURN_NS
 
-    def _record(self, llm: AsyncLLM, arrived: _Arrived) -> None:
+    def _record(self, llm: "AsyncLLM", arrived: _Arrived) -> None:
         """vLLM's own series, as its output task keeps them."""
         for outputs, stats in arrived.steps:
             llm.output_processor.update_scheduler_stats(outputs.scheduler_stats)
@@ -155,11 +157,11 @@ class Pump:
                 )
 
 
-def _is_middle(output: EngineCoreOutput, state: RequestState) -> bool:
+def _is_middle(output: EngineCoreOutput, state: "RequestState") -> bool:
     return not state.is_prefilling and output.finish_reason is None and output.events is None
 
 
-def _book(output: EngineCoreOutput, state: RequestState, stamp: float, stats: IterationStats | None) -> None:
+def _book(output: EngineCoreOutput, state: "RequestState", stamp: float, stats: IterationStats | None) -> None:
     """What IterationStats.update_from_output does for the middle of an answer."""
     if stats is None or state.stats is None:
         return
