@@ -18,9 +18,7 @@ The machine should do nothing else: what others took of it stands beside each po
 """
 
 import argparse
-import asyncio
 import json
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -177,14 +175,6 @@ def save(output: Path, results: Results) -> None:
     (output / "report.html").write_text(html_report(results))
 
 
-async def until_told_to_stop(overload: Overload) -> None:
-    """SIGTERM ends the run as Ctrl-C does: an hour's run must not leave its server behind."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await overload.run()
-
-
 def main() -> int:
     args = parse()
     with tempfile.TemporaryDirectory() as scratch:
@@ -194,9 +184,9 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 2
         try:
-            loop.run(until_told_to_stop(overload))
-        except asyncio.CancelledError:
-            overload.results.errors.append("stopped by SIGTERM")
+            loop.run(overload.run())
+        except KeyboardInterrupt:
+            overload.results.errors.append("interrupted")
     print(text_report(overload.results))
     print(f"\n{args.output / 'report.html'}; raw samples: {args.output / 'result.json'}")
     return 1 if overload.results.errors else 0

@@ -125,8 +125,8 @@ def _joined(parts: list[Outcome]) -> Outcome:
 def _work(pipe: Connection, spec: Spec, address: Address, index: int, of: int) -> None:
     # Ctrl-C reaches the whole group; it is the parent that ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # EOFError, BrokenPipeError: nobody is left to work for.
-    with suppress(EOFError, BrokenPipeError):
+    # EOFError, BrokenPipeError: nobody is left to work for. KeyboardInterrupt: the parent has ended this process.
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         loop.run(_share(pipe, Share(spec, address, index, of)))
 
 

@@ -33,7 +33,10 @@ def answer(found: Capacity) -> str:
             return f"More than {max(rates):g} requests/s: every run up to there met {found.search.wanted.text}."
         return f"Less than {min(rates):g} requests/s: no run, down to there, met {found.search.wanted.text}."
     interval = f"{100 * known.confidence:g} % interval {number(known.low)} to {number(known.high)}"
-    text = f"{number(known.rate)} requests/s ({interval}) meet {found.search.wanted.text}."
+    text = f"{number(known.rate)} requests/s ({interval}) meet {found.search.wanted.text} as often as not."
+    least_missed = min(trial.rate for trial in found.trials if not trial.met)
+    if safe := [trial.rate for trial in found.trials if trial.rate < least_missed]:
+        text += f" Every run up to {number(max(safe))} did."
     if len(found.trials) >= found.plan.most_trials:
         text += f" The search ended at its {found.plan.most_trials} runs."
     return text
