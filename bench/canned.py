@@ -1,29 +1,33 @@
 """What the null executor answers, without vLLM: how long a step takes, which requests sample in it, and which token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+CANNED_TEXT = " the river runs past the old mill and on to the sea where small boats wait for the wind"
+
 
 @dataclass(frozen=True, slots=True)
 class NullSettings:
-    """What a step costs: `step + token * scheduled tokens`, then `sample`. Without `token_ids`, plain words."""
+    """What a step costs: `step + token * scheduled tokens`, then `sample`; what is said, as ids or as text."""
 
     step_ns: int
     token_ns: int
     sample_ns: int
     token_ids: tuple[int, ...] | None
+    text: str
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "NullSettings":
-        """STREAMGAUGE_NULL_STEP_MS, _TOKEN_US, _SAMPLE_MS, and _IDS: comma-separated token ids, given in turn."""
+        """STREAMGAUGE_NULL_STEP_MS, _TOKEN_US, _SAMPLE_MS; _TEXT, or _IDS, comma-separated: tokens, given in turn."""
         ids = env.get("STREAMGAUGE_NULL_IDS", "").strip()
         return cls(
             step_ns=round(float(env.get("STREAMGAUGE_NULL_STEP_MS", "20")) * 1e6),
             token_ns=round(float(env.get("STREAMGAUGE_NULL_TOKEN_US", "0")) * 1e3),
             sample_ns=round(float(env.get("STREAMGAUGE_NULL_SAMPLE_MS", "0")) * 1e6),
             token_ids=tuple(int(part) for part in ids.split(",")) if ids else None,
+            text=env.get("STREAMGAUGE_NULL_TEXT", CANNED_TEXT),
         )
 
 
@@ -33,9 +37,17 @@ class NewRequest(Protocol):
     req_id: str
     num_computed_tokens: int
     prefill_token_ids: list[int] | None
+    sampling_params: "Sampling | None"
 
     @property
     def prompt_len(self) -> int: ...
+
+
+class Sampling(Protocol):
+    """The part of vLLM's SamplingParams that matters here."""
+
+    @property
+    def num_logprobs(self) -> int | None: ...
 
 
 class KnownRequests(Protocol):
@@ -68,27 +80,35 @@ class Progress:
 
 
 class CannedBatch:
-    """All that a model runner has to remember: how long each prompt is."""
+    """All that a model runner has to remember: how long each prompt is, and whose log probabilities are wanted."""
 
     def __init__(self, token_ids: tuple[int, ...]) -> None:
         self._token_ids = token_ids
         self._prompt_lens: dict[str, int] = {}
+        self._alternatives: dict[str, int] = {}
 
     def run(self, step: Step) -> dict[str, list[int]]:
         """The sampled token of each scheduled request; none where the step ends within its prompt."""
         # An id may finish and be taken again within one step: forget before learning.
         for req_id in step.finished_req_ids:
             self._prompt_lens.pop(req_id, None)
+            self._alternatives.pop(req_id, None)
         progress = self._learn(step.scheduled_new_reqs) | _progress(step.scheduled_cached_reqs)
         return {
             req_id: self._sample(req_id, progress[req_id], scheduled)
             for req_id, scheduled in step.num_scheduled_tokens.items()
         }
 
+    def alternatives(self, sampled: Iterable[str]) -> int | None:
+        """The most that one of these requests wants beside each sampled token; None where none wants any."""
+        return max((self._alternatives[req_id] for req_id in sampled if req_id in self._alternatives), default=None)
+
     def _learn(self, requests: Sequence[NewRequest]) -> dict[str, Progress]:
         progress = {}
         for new in requests:
             self._prompt_lens[new.req_id] = new.prompt_len
+            if new.sampling_params is not None and new.sampling_params.num_logprobs is not None:
+                self._alternatives[new.req_id] = new.sampling_params.num_logprobs
             # A preempted request that comes back as a new one brings what it had generated.
             known = new.prompt_len if new.prefill_token_ids is None else len(new.prefill_token_ids)
             progress[new.req_id] = Progress(new.num_computed_tokens, known - new.prompt_len)

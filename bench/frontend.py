@@ -8,6 +8,7 @@ Arms, of which the first three run vLLM's engine over `bench.null_executor`, wit
 * `stock`, `stock-nostats`: vLLM's own server, the latter with `--disable-log-stats`;
 * `asgi`, `protocol`: the floor (`bench.frontend_floor`), which writes the bytes of one of our streams again.
 
+`--kind` is what is asked for: plain chat, log probabilities, a stop string, four answers, or a tool call that streams.
 A round visits every arm twice (A B C D E E D C B A). A visit starts its server anew and measures it at each number of
 streams. `--stock-python` is the interpreter of an environment with the same vLLM but without this project installed,
 whose entry points would load into stock vLLM; the entry points that it does have are printed.
@@ -43,6 +44,7 @@ from bench.compare_arms import (
     describe,
 )
 from bench.compare_stock import PATH, Comparison, facts, visiting_order
+from bench.frontend_kinds import KINDS
 from bench.frontend_recording import Recording, record
 from bench.frontend_report import figures, table
 from bench.load import Target, run_closed_loop
@@ -71,9 +73,8 @@ class AtStreams(Comparison):
 
 async def body_for(arm: Arm, up: Running, args: argparse.Namespace) -> Callable[[int], bytes]:
     body = chat_body(await served_model(up.port), max_tokens=args.max_tokens, prompt_words=args.prompt_words)
-    if arm.name != OURS:
-        return body
-    return lambda number: orjson.dumps({**orjson.loads(body(number)), "include_timings": True})
+    more = {**KINDS[args.kind].fields, **({"include_timings": True} if arm.name == OURS else {})}
+    return lambda number: orjson.dumps({**orjson.loads(body(number)), **more})
 
 
 class FrontEnds:
@@ -127,6 +128,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder for the figures and the logs")
     parser.add_argument("--arms", default=",".join(ARM_NAMES), help="comma-separated, in visiting order")
     parser.add_argument("--streams", type=numbers, default="16,64,256", help="at a time")
+    parser.add_argument("--kind", default="plain", choices=KINDS, help="of request")
     parser.add_argument("--step-ms", type=float, default=20.0, help="of an engine step")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--max-tokens", type=int, default=128, help="per stream, exactly")
@@ -155,10 +157,13 @@ def arm_names(text: str) -> list[str]:
 
 
 def arm_options(args: argparse.Namespace) -> ArmOptions:
+    kind = KINDS[args.kind]
     settings = (
         f"engine.args.distributed_executor_backend={NULL_EXECUTOR}",
         f"engine.args.max_num_seqs={max(args.streams)}",  # all streams in one batch
+        *kind.settings,
     )
+    said = {} if kind.text is None else {"STREAMGAUGE_NULL_TEXT": kind.text}
     flags = shlex.join(word for setting in settings for word in ("--set", setting))
     return ArmOptions(
         model=args.model,
@@ -167,10 +172,10 @@ def arm_options(args: argparse.Namespace) -> ArmOptions:
         ours_health="/health",
         engine_command=f"{args.engine_command} {flags}",
         stock_python=args.stock_python,
-        stock_args=tuple(args.stock_arg),
+        stock_args=(*kind.flags, *args.stock_arg),
         null_executor=True,
         allow_same_env=args.allow_same_env,
-        extra_env={"STREAMGAUGE_NULL_STEP_MS": f"{args.step_ms:g}"},
+        extra_env={"STREAMGAUGE_NULL_STEP_MS": f"{args.step_ms:g}", **said},
     )
 
 
@@ -223,7 +228,8 @@ def at_streams(args: argparse.Namespace, streams: int) -> argparse.Namespace:
     """As `Comparison` wants them."""
     out = args.output / f"streams-{streams}"
     out.mkdir(exist_ok=True)
-    load = {"concurrency": streams, "requests": args.answers * streams, "warmup": streams, "out": out}
+    at_once = max(streams // KINDS[args.kind].sequences, 1)
+    load = {"concurrency": at_once, "requests": args.answers * at_once, "warmup": at_once, "out": out}
     return argparse.Namespace(**{**vars(args), **load})
 
 

@@ -6,28 +6,28 @@
 Scheduler, KV-cache bookkeeping and IPC are vLLM's own; only the answer to "run this batch" is canned. No weights are
 loaded and no KV cache is allocated. `bench.canned.NullSettings` lists the variables that set its pace and its words.
 
-Not imitated: log-probabilities, structured output, pooling, draft tokens.
+Not imitated: structured output, pooling, draft tokens. Log probabilities are made up.
 """
 
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from vllm.config import ModelConfig
 from vllm.tasks import SupportedTask
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheSpec
-from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, LogprobsLists, ModelRunnerOutput
 from vllm.v1.utils import record_function_or_nullcontext
 
 from bench.canned import CannedBatch, NullSettings
 
-CANNED_TEXT = " the river runs past the old mill and on to the sea where small boats wait for the wind"
 PRETEND_KV_BYTES = 16 << 30
 
 # The names under which the real model runner reports its parts: a probe in the engine sees the null one just the same.
@@ -54,12 +54,11 @@ IGNORED_RPCS = frozenset(
 _T = TypeVar("_T")
 
 
-def canned_token_ids(model_config: ModelConfig) -> tuple[int, ...]:
-    """Ids of plain words: every one decodes to text by itself, none is special."""
+def canned_token_ids(model_config: ModelConfig, text: str) -> tuple[int, ...]:
     tokenizer = cached_tokenizer_from_config(model_config)
     if tokenizer is None:
         return (1000,)
-    return tuple(tokenizer.encode(CANNED_TEXT, add_special_tokens=False))
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
 class DueFuture(Future[_T], Generic[_T]):
@@ -79,12 +78,22 @@ class DueFuture(Future[_T], Generic[_T]):
         return super().result()
 
 
-def _output(sampled: dict[str, list[int]]) -> ModelRunnerOutput:
+def _output(sampled: dict[str, list[int]], alternatives: int | None) -> ModelRunnerOutput:
     return ModelRunnerOutput(
+        logprobs=None if alternatives is None else _logprobs(list(sampled.values()), alternatives),
         req_ids=list(sampled),
         req_id_to_index={req_id: index for index, req_id in enumerate(sampled)},
         sampled_token_ids=list(sampled.values()),
     )
+
+
+def _logprobs(sampled: Sequence[Sequence[int]], alternatives: int) -> LogprobsLists:
+    """A row per request, the sampled token first; one that samples nothing has a row that nobody reads."""
+    ids = np.zeros((len(sampled), alternatives + 1), dtype=np.int32)
+    ids[:, 0] = [token_ids[0] if token_ids else 0 for token_ids in sampled]
+    ids[:, 1:] = np.arange(1, alternatives + 1)
+    values = np.tile(-0.5 - np.arange(alternatives + 1, dtype=np.float32), (len(sampled), 1))
+    return LogprobsLists(ids, values, np.ones(len(sampled), dtype=np.int32))
 
 
 def _sleep_until(due_ns: int) -> None:
@@ -99,7 +108,7 @@ class NullExecutor(Executor):
 
     def _init_executor(self) -> None:
         self._settings = NullSettings.from_env(os.environ)
-        self._batch = CannedBatch(self._settings.token_ids or canned_token_ids(self.model_config))
+        self._batch = CannedBatch(self._settings.token_ids or canned_token_ids(self.model_config, self._settings.text))
         self._awaiting_sample: deque[DueFuture[ModelRunnerOutput]] = deque()
         self._busy_until_ns = 0
 
@@ -163,7 +172,9 @@ class NullExecutor(Executor):
         start_ns = max(time.monotonic_ns(), self._busy_until_ns)
         forward_ns = start_ns + self._settings.step_ns + self._settings.token_ns * tokens
         self._busy_until_ns = forward_ns + self._settings.sample_ns
-        self._awaiting_sample.append(DueFuture(_output(sampled), self._busy_until_ns, SAMPLE_SCOPE))
+        self._awaiting_sample.append(
+            DueFuture(_output(sampled, self._batch.alternatives(sampled)), self._busy_until_ns, SAMPLE_SCOPE)
+        )
         return DueFuture(None, forward_ns, FORWARD_SCOPE)
 
     def sample_tokens(  # type: ignore[override]

@@ -4,7 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bench.canned import CannedBatch, NullSettings
+from bench.canned import CANNED_TEXT, CannedBatch, NullSettings
+
+
+@dataclass
+class Sampling:
+    num_logprobs: int | None
 
 
 @dataclass
@@ -13,6 +18,7 @@ class New:
     prompt_len: int
     num_computed_tokens: int = 0
     prefill_token_ids: list[int] | None = None
+    sampling_params: "Sampling | None" = None
 
 
 @dataclass
@@ -88,11 +94,24 @@ def test_an_id_that_finished_can_be_used_again(batch: CannedBatch) -> None:
 
 
 def test_settings_come_from_the_environment() -> None:
-    assert NullSettings.from_env({}) == NullSettings(20_000_000, 0, 0, None)
+    assert NullSettings.from_env({}) == NullSettings(20_000_000, 0, 0, None, CANNED_TEXT)
     env = {
         "STREAMGAUGE_NULL_STEP_MS": "1.5",
         "STREAMGAUGE_NULL_TOKEN_US": "2",
         "STREAMGAUGE_NULL_SAMPLE_MS": "3",
         "STREAMGAUGE_NULL_IDS": "5, 6",
+        "STREAMGAUGE_NULL_TEXT": "hello",
     }
-    assert NullSettings.from_env(env) == NullSettings(1_500_000, 2_000, 3_000_000, (5, 6))
+    assert NullSettings.from_env(env) == NullSettings(1_500_000, 2_000, 3_000_000, (5, 6), "hello")
+
+
+def test_as_many_alternatives_as_the_most_demanding_of_those_that_sample(batch: CannedBatch) -> None:
+    wanting = [New("a", 1), New("b", 1, sampling_params=Sampling(2)), New("c", 1, sampling_params=Sampling(0))]
+    batch.run(
+        starting(*wanting, New("d", 1, sampling_params=Sampling(None)), scheduled={"a": 1, "b": 1, "c": 1, "d": 1})
+    )
+    assert batch.alternatives(["a", "d"]) is None
+    assert batch.alternatives(["a", "b", "c"]) == 2
+    assert batch.alternatives(["c", "d"]) == 0
+    batch.run(starting(scheduled={}, finished=frozenset({"b"})))
+    assert batch.alternatives(["a", "b", "c"]) == 0

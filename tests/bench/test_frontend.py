@@ -6,7 +6,17 @@ import pytest
 
 from bench import frontend
 from bench.compare_arms import NULL_EXECUTOR, ComparisonError, clean_env
-from bench.frontend import arm_names, arm_options, entry_points, frontend_arms, main, parse, settings_of
+from bench.frontend import (
+    arm_names,
+    arm_options,
+    at_streams,
+    entry_points,
+    frontend_arms,
+    main,
+    parse,
+    settings_of,
+)
+from bench.frontend_kinds import CALL
 from bench.frontend_recording import Recording
 from tests.bench.test_arms import fake
 from tests.bench.test_compare_arms import answering
@@ -40,6 +50,23 @@ def test_all_engines_run_no_model_in_one_batch_at_the_same_pace(tmp_path: Path) 
     assert arms["stock-nostats"].argv == (*stock.argv, "--disable-log-stats")
     assert {arms[name].env["STREAMGAUGE_NULL_STEP_MS"] for name in ("ours", "stock", "stock-nostats")} == {"5"}
     assert arms["asgi"].argv[-4:] == ("--streams", str(tmp_path / "stream.json"), "--step-ms", "5")
+
+
+def test_a_kind_of_request_is_what_every_arm_is_asked_for_and_set_up_for(tmp_path: Path) -> None:
+    given = ["--stock-python", "/stock/bin/python", "--engine-command", ENGINE, "--kind", "tool"]
+    args = parse(["--output", str(tmp_path), *given])
+    names = ["ours", "stock"]
+    arms = dict(zip(names, frontend_arms(arm_options(args), names, tmp_path, args), strict=True))
+    assert "--set chat.tool_parser=hermes" in shlex.join(arms["ours"].argv)
+    assert {"--enable-auto-tool-choice", "--tool-call-parser=hermes"} <= set(arms["stock"].argv)
+    assert {arm.env["STREAMGAUGE_NULL_TEXT"] for arm in arms.values()} == {CALL}
+
+
+def test_a_request_of_four_answers_counts_as_four_streams(tmp_path: Path) -> None:
+    args = parse(["--output", str(tmp_path), "--kind", "n4"])
+    load = at_streams(args, 64)
+    assert (load.concurrency, load.requests) == (16, 32)
+    assert at_streams(parse(["--output", str(tmp_path)]), 64).concurrency == 64
 
 
 def test_the_settings_of_an_arm_are_its_command_and_what_its_environment_has_of_its_own() -> None:
