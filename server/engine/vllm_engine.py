@@ -21,7 +21,7 @@ from server.engine.tokenizer import FolderTokenizer
 from server.engine.vllm_params import load_samplers
 from server.engine.vllm_pump import Pump
 from server.engine.vllm_requests import Sender
-from server.engine.vllm_sink import Sink
+from server.engine.vllm_sink import Arrival, Sink
 from server.errors import EngineDied, NotReady
 from server.request import EngineRequest, TokenDelta
 
@@ -40,7 +40,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = None
         self._model: ModelInfo | None = None
         self._sender = Sender()
-        self._pump = Pump()
+        self._latest = Arrival()
 
     @property
     def model(self) -> ModelInfo:
@@ -54,13 +54,13 @@ class VllmEngine:
 
     @property
     def last_step_ns(self) -> int:
-        return self._pump.latest.received_ns
+        return self._latest.received_ns
 
     async def start(self) -> None:
         self._lifeline = Lifeline()
         steps = None if self._on_engine_step is None else StepFeed(self._lifeline.folder, self._on_engine_step)
         llm = await asyncio.to_thread(self._load)
-        self._pump.start(llm, steps)
+        Pump(llm, self._latest, steps).start()
         await llm.get_supported_tasks()  # an engine round trip the first time
         self._llm = llm
         self._sender.start(llm)
@@ -71,7 +71,7 @@ class VllmEngine:
             raise NotReady
         if self._llm.errored:
             raise EngineDied
-        sink = Sink(request, on_step, on_released, self._sender.abort, self._pump.latest)
+        sink = Sink(request, on_step, on_released, self._sender.abort, self._latest)
         self._sender.add(sink)
         return sink
 

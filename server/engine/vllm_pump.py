@@ -6,7 +6,6 @@ what has events, go vLLM's way through its OutputProcessor, which does the books
 """
 
 import asyncio
-from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from vllm.v1.metrics.stats import IterationStats
 
 from server.engine.steps import StepFeed
 from server.engine.vllm_params import logprob_rows
+from server.engine.vllm_series import SeriesKeeper
 from server.engine.vllm_sink import Arrival, Sink
 from server.request import TokenDelta
 
@@ -36,89 +36,82 @@ LATE_STEPS = Counter(
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class _Arrived:
-    """The steps that had come when the loop got to them. `middles` are merged by sequence."""
-
-    steps: list[tuple[EngineCoreOutputs, IterationStats | None]] = field(default_factory=list)
-    middles: dict[Sink, TokenDelta] = field(default_factory=dict)
-    error: Exception | None = None
-
-
 class Pump:
     """Steps that pile up while the loop is busy merge: a sequence gets one delta, all ids with the oldest stamps."""
 
-    def __init__(self) -> None:
-        self.latest = Arrival()
+    def __init__(self, llm: "AsyncLLM", latest: Arrival, feed: StepFeed | None) -> None:
+        self._llm = llm
+        self._latest = latest
+        self._feed = feed
+        self._series = SeriesKeeper(llm)
+        self._merges = llm.output_processor.stream_interval == 1  # else vLLM gathers tokens itself
+        self._middles: dict[Sink, TokenDelta] = {}  # what is taken and not pushed yet
         self._first = 0  # where the next turn starts among the streams: nobody is always last
 
-    def start(self, llm: "AsyncLLM", steps: StepFeed | None) -> None:
+    def start(self) -> None:
         """AsyncLLM owns the task from here on: it asks whether that still runs, and ends it in `shutdown`."""
-        llm.output_handler = asyncio.create_task(self._run(llm, steps), name="engine-outputs")
+        self._llm.output_handler = asyncio.create_task(self._run(), name="engine-outputs")
 
-    async def _run(self, llm: "AsyncLLM", steps: StepFeed | None) -> None:
+    async def _run(self) -> None:
         try:
             while True:
-                arrived = await self._next(llm, steps)
-                await self._push(arrived.middles)
-                self._record(llm, arrived)
-                if arrived.error is not None:
-                    raise arrived.error
+                try:
+                    await self._take_what_has_come()
+                finally:
+                    await self._push()
         except EngineDeadError as error:
             _log.warning("engine_died")
-            llm.output_processor.propagate_error(error)
+            self._llm.output_processor.propagate_error(error)
         except Exception as error:
             _log.exception("engine_outputs_failed")
-            llm.output_processor.propagate_error(error)
+            self._llm.output_processor.propagate_error(error)
+        finally:
+            self._series.flush()
 
-    async def _next(self, llm: "AsyncLLM", feed: StepFeed | None) -> _Arrived:
-        """Waits for a step; takes those behind it along. What they began and ended has been told when this returns."""
-        client = llm.engine_core
-        arrived = _Arrived()
+    async def _take_what_has_come(self) -> None:
+        """Waits for a step and takes those behind it along."""
+        client = self._llm.engine_core
         outputs = await client.get_output_async()
-        self.latest.received_ns = monotonic_ns()
-        self._take(llm, outputs, feed, arrived)
+        self._latest.received_ns = monotonic_ns()
+        self._take(outputs)
         waiting: asyncio.Queue[Any] = client.outputs_queue
-        while not waiting.empty() and len(arrived.steps) < MOST_STEPS:
-            try:
-                outputs = await client.get_output_async()
-            except Exception as error:  # the steps before it have come all the same
-                arrived.error = error
+        for _ in range(MOST_STEPS):
+            if waiting.empty():
                 break
+            self._take(await client.get_output_async())
             LATE_STEPS.inc()
-            self._take(llm, outputs, feed, arrived)
-        return arrived
 
-    def _take(self, llm: "AsyncLLM", outputs: EngineCoreOutputs, feed: StepFeed | None, arrived: _Arrived) -> None:
+    def _take(self, outputs: EngineCoreOutputs) -> None:
+        """Keeps the middles for `_push`; what begins or ends has been told when this returns."""
         sampled_ns = int(outputs.timestamp * 1e9)
-        self.latest.sample_ns = 0 if feed is None else feed.read(sampled_ns)
-        stats = IterationStats() if llm.log_stats and outputs.outputs else None  # type: ignore[no-untyped-call]
-        states, mergeable = llm.output_processor.request_states, llm.output_processor.stream_interval == 1
+        self._latest.sample_ns = 0 if self._feed is None else self._feed.read(sampled_ns)
+        processor = self._llm.output_processor
+        stats = IterationStats() if self._llm.log_stats and outputs.outputs else None  # type: ignore[no-untyped-call]
         others: list[EngineCoreOutput] = []
         for output in outputs.outputs:
-            state = states.get(output.request_id)
+            state = processor.request_states.get(output.request_id)
             if state is None:  # aborted
                 continue
             sink: object = state.queue
             if isinstance(sink, Sink):
-                if mergeable and _is_middle(output, state):
+                if self._merges and _is_middle(output, state):
                     _book(output, state, outputs.timestamp, stats)
-                    self._merge(sink, output, sampled_ns, arrived.middles)
+                    self._keep(sink, output, sampled_ns)
                     continue
-                if (earlier := arrived.middles.pop(sink, None)) is not None:
+                if (earlier := self._middles.pop(sink, None)) is not None:
                     sink.take(earlier)
             others.append(output)
         if others:
-            llm.output_processor.process_outputs(others, outputs.timestamp, stats)
-        arrived.steps.append((outputs, stats))
+            processor.process_outputs(others, outputs.timestamp, stats)
+        self._series.add(outputs, stats)
 
-    def _merge(self, sink: Sink, output: EngineCoreOutput, sampled_ns: int, middles: dict[Sink, TokenDelta]) -> None:
-        latest, rows = self.latest, None
+    def _keep(self, sink: Sink, output: EngineCoreOutput, sampled_ns: int) -> None:
+        latest, rows = self._latest, None
         if output.new_logprobs is not None:
             rows = logprob_rows(output.new_logprobs, sink.request.params.logprobs)
-        delta = middles.get(sink)
+        delta = self._middles.get(sink)
         if delta is None:
-            middles[sink] = TokenDelta(
+            self._middles[sink] = TokenDelta(
                 output.new_token_ids,
                 sampled_ns=sampled_ns,
                 received_ns=latest.received_ns,
@@ -131,10 +124,11 @@ class Pump:
         if rows is not None:
             delta.logprobs = [*(delta.logprobs or ()), *rows]
 
-    async def _push(self, middles: dict[Sink, TokenDelta]) -> None:
+    async def _push(self) -> None:
         """To every stream, with a turn for the loop between so many of them."""
-        if not middles:
+        if not self._middles:
             return
+        middles, self._middles = self._middles, {}
         sinks = list(middles)
         self._first = (self._first + 1) % len(sinks)
         until = monotonic_ns() + TURN_NS
@@ -143,18 +137,6 @@ class Pump:
             if number % TURN_STREAMS == 0 or monotonic_ns() > until:
                 await asyncio.sleep(0)
                 until = monotonic_ns() + TURN_NS
-
-    def _record(self, llm: "AsyncLLM", arrived: _Arrived) -> None:
-        """vLLM's own series, as its output task keeps them."""
-        for outputs, stats in arrived.steps:
-            llm.output_processor.update_scheduler_stats(outputs.scheduler_stats)
-            if llm.logger_manager is not None:
-                llm.logger_manager.record(
-                    engine_idx=outputs.engine_index,
-                    scheduler_stats=outputs.scheduler_stats,
-                    iteration_stats=stats,
-                    mm_cache_stats=llm.renderer.stat_mm_cache(),
-                )
 
 
 def _is_middle(output: EngineCoreOutput, state: "RequestState") -> bool:

@@ -202,7 +202,7 @@ def test_messages_from_the_engine_are_stamped_before_they_are_worked_on(live: Li
     async def stamped() -> int:
         _, collector = await add(live.llm, "stamp", greedy(2, ignore_eos=True))
         await finished(collector)
-        return int(live.adapter._pump.latest.received_ns)
+        return int(live.adapter._latest.received_ns)
 
     before = monotonic_ns()
     assert before < live.run(stamped()) < monotonic_ns()

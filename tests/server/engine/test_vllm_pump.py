@@ -20,7 +20,7 @@ from vllm.v1.outputs import LogprobsLists
 from sampling.params import SamplingParams
 from server.engine.vllm_params import vllm_params
 from server.engine.vllm_pump import LATE_STEPS, TURN_STREAMS, Pump
-from server.engine.vllm_sink import Sink
+from server.engine.vllm_sink import Arrival, Sink
 from server.errors import EngineDied, EngineFailed
 from server.request import EngineRequest, TokenDelta
 
@@ -76,7 +76,7 @@ class Stand:
             renderer=SimpleNamespace(stat_mm_cache=lambda: None),
             output_handler=None,
         )
-        self.pump = Pump()
+        self.latest = Arrival()
         self.told: dict[str, list[TokenDelta]] = {}
         self.sinks: dict[str, Sink] = {}
         self.aborted: list[str] = []
@@ -84,7 +84,7 @@ class Stand:
     def add(self, name: str, on_step: Any = None, **params: Any) -> Sink:
         wanted = SamplingParams(max_tokens=100, **params)
         deltas = self.told.setdefault(name, [])
-        latest = self.pump.latest
+        latest = self.latest
         sink = Sink(EngineRequest(name, [1, 2], wanted), on_step or deltas.append, lambda: None, self._abort, latest)
         request = EngineCoreRequest(name, [1, 2], None, vllm_params(wanted), None, 0.0, None, None, None)
         request.external_req_id = name
@@ -98,7 +98,7 @@ class Stand:
 
     async def through_the_pump(self, steps: Sequence[Sequence[EngineCoreOutputs | Exception]]) -> None:
         """Each group of steps has come before the loop gets to it."""
-        self.pump.start(self.llm, None)
+        Pump(self.llm, self.latest, None).start()
         for group in steps:
             for step in group:
                 self.core.outputs_queue.put_nowait(step)
@@ -223,32 +223,31 @@ async def test_what_came_before_the_engines_end_is_told_before_it(error: Excepti
 
 async def test_many_streams_leave_the_loop_its_turn_and_nobody_is_always_first() -> None:
     stand = Stand()
-    order: list[str] = []
-    turns = 0
+    order: list[tuple[str, int]] = []
 
     async def others() -> None:
-        nonlocal turns
         while True:
             await asyncio.sleep(0)
-            order.append("loop")
-            turns += 1
+            order.append(("loop", 0))
+
+    def noting(name: str) -> Any:
+        return lambda delta: order.append((name, delta.token_ids[0]))
 
     names = [f"s{k}" for k in range(2 * TURN_STREAMS + 1)]
     for name in names:
-        stand.add(name, lambda delta, name=name: order.append(name) if 5 not in delta.token_ids else None)
-    first = step(0, *[output(name, 5, **begun(name)) for name in names])
+        stand.add(name, noting(name))
     task = asyncio.create_task(others())
-    leaders = []
-    for number in (1, 2):
-        before = [first] if number == 1 else []
-        order.clear()
-        await stand.through_the_pump([before, [step(number, *[output(name, 6) for name in names])]])
-        told = [entry for entry in order if entry != "loop"]
-        assert sorted(told) == sorted(names)
-        between = order[order.index(told[0]) : order.index(told[-1])]
-        assert between.count("loop") >= 2
-        leaders.append(told[0])
+    first = step(0, *[output(name, 5, **begun(name)) for name in names])
+    going_on = [step(number, *[output(name, 5 + number) for name in names]) for number in (1, 2)]
+    await stand.through_the_pump([[first], *[[one] for one in going_on]])
     task.cancel()
+    leaders = []
+    for token_id in (6, 7):
+        told = [entry for entry in order if entry[1] == token_id]
+        assert sorted(name for name, _ in told) == sorted(names)
+        between = order[order.index(told[0]) : order.index(told[-1])]
+        assert between.count(("loop", 0)) >= 2
+        leaders.append(told[0][0])
     assert len(set(leaders)) == 2
 
 
