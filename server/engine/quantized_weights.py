@@ -1,4 +1,4 @@
-"""A model folder's linear layers in 8 or 4 bits, in the compressed-tensors format that vLLM's CPU backend computes with.
+"""A model's linear layers in 8 or 4 bits, in the compressed-tensors format that vLLM's CPU backend computes with.
 
 int8: weights per output channel, symmetric; activations per token, when they are used (W8A8).
 int4: weights in groups of 32 with a zero point, as fine as the Q4_1 that the default model is published in; activations
