@@ -4,6 +4,8 @@ PYTHON ?= python3
 MODEL  ?= smollm2-135m
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
+# Of a known model's weights: bf16, int8 or int4.
+PRECISION ?= bf16
 # Which vLLM to install. The GPU one where an NVIDIA driver answers.
 DEVICE ?= $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 
@@ -39,7 +41,8 @@ help:  ## this list
 setup: $(STAMP) model  ## .venv, pinned dependencies and the default model
 
 serve: setup  ## serve MODEL on HOST:PORT
-	@exec $(BIN)/streamgauge serve "$(MODEL)" --host "$(HOST)" --port "$(PORT)"
+	@[[ $(PRECISION) == bf16 ]] || $(BIN)/streamgauge models pull "$(MODEL)" --precision $(PRECISION) >/dev/null
+	@exec $(BIN)/streamgauge serve "$(MODEL)" --precision $(PRECISION) --host "$(HOST)" --port "$(PORT)"
 
 test: setup clients  ## all tests
 	@exec $(BIN)/python -m pytest $(ARGS)
