@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,8 @@ from bench.regression.measures import Arm
 from bench.regression.verdicts import TOLERANCE, Outcome, Verdict
 
 FORMAT = 1
+RATE = "1/s"  # which a measure's name says already
+VERDICT_WIDTH = 10
 STYLES = {Outcome.WORSE: "bold red", Outcome.BETTER: "green", Outcome.SAME: "", Outcome.UNKNOWN: "yellow"}
 
 
@@ -96,6 +99,8 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
         yield Text(note)
     yield _table(comparison)
     yield Text(f"tokens/event: {', '.join(f'{_name(arm)} {_tokens_per_event(arm)}' for arm in comparison.arms)}")
+    for reason in _reasons(comparison.verdicts):
+        yield Text(reason, "dim")
     for fault in comparison.faults:
         yield Text.assemble(("INVALID ", "bold red"), fault)
     yield _conclusion(comparison)
@@ -103,14 +108,14 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
 
 def _table(comparison: Comparison) -> Table:
     base, other = map(_name, comparison.arms)
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("measure", no_wrap=True)
     for heading in (base, other, f"{other} / {base} [95 %]", "A/A"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True, min_width=VERDICT_WIDTH)  # also where a terminal is narrow
     for verdict in comparison.verdicts:
         table.add_row(
-            f"{verdict.measure} ({verdict.unit})",
+            verdict.measure if verdict.unit == RATE else f"{verdict.measure}, {verdict.unit}",
             _number(verdict.base),
             _number(verdict.other),
             _change(verdict),
@@ -140,8 +145,13 @@ def _aa_width(verdict: Verdict) -> str:
 
 
 def _outcome(verdict: Verdict) -> Text:
-    found = Text(verdict.outcome.value, STYLES[verdict.outcome])
-    return found.append(f" ({verdict.why})", "dim") if verdict.why else found
+    return Text(verdict.outcome.value, STYLES[verdict.outcome])
+
+
+def _reasons(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Each with the measures that it holds for: beside every one of them it would make the table wide."""
+    for why in dict.fromkeys(verdict.why for verdict in verdicts if verdict.why):
+        yield f"{', '.join(verdict.measure for verdict in verdicts if verdict.why == why)}: {why}"
 
 
 def _tokens_per_event(arm: Arm) -> str:

@@ -1,8 +1,5 @@
 import socket
-from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from typer.testing import CliRunner
@@ -10,20 +7,8 @@ from typer.testing import Result as Ran
 
 from bench.cli import app
 from bench.run.result import Result
-from tests.bench.fake_server import Handler
 
 LOAD = ("--model", "fake", "--requests", "6", "--max-tokens", "2", "--deadline", "10")
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    """Of a server whose every answer has two tokens."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def run(*arguments: str) -> Ran:

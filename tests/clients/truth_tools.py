@@ -126,7 +126,8 @@ async def vllm(url: str, requests: int, folder: Path) -> Figures:
     load = ["--num-prompts", str(requests), "--max-concurrency", str(CONCURRENCY), "--num-warmups", str(WARMUP)]
     figures = ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "99"]
     result = ["--disable-tqdm", "--save-result", "--result-dir", str(folder), "--result-filename", "vllm.json"]
-    await _run([sys.executable, str(SCRIPTS / "vllm_bench.py"), *where, *prompts, *load, *figures, *result], folder)
+    command = [sys.executable, str(SCRIPTS / "vllm_bench.py"), *where, *prompts, *load, *figures, *result]
+    await _run(Running(command, folder, HF_HUB_OFFLINE="1"))
     found = _read(folder / "vllm.json")
     return of_vllm(_all(requests, found["completed"], found))
 
@@ -142,7 +143,8 @@ async def guidellm(url: str, requests: int, folder: Path) -> Figures:
         "output": f"kind=json,path={folder / 'guidellm.json'}",
     }
     flags = [part for name, value in options.items() for part in (f"--{name}", value)]
-    await _run([program("benchmarks", "guidellm"), "run", *flags, "--disable-console"], folder)
+    command = [program("benchmarks", "guidellm"), "run", *flags, "--disable-console"]
+    await _run(Running(command, folder, HF_HUB_OFFLINE="1"))
     (benchmark,) = _read(folder / "guidellm.json")["benchmarks"]
     found = benchmark["metrics"]
     return of_guidellm(_all(requests, found["request_totals"]["successful"], found))
@@ -150,10 +152,12 @@ async def guidellm(url: str, requests: int, folder: Path) -> Figures:
 
 async def aiperf(url: str, requests: int, folder: Path) -> Figures:
     where = ["-m", MODEL, "--url", url, "--endpoint-type", "chat", "--streaming", "--tokenizer", tokenizer()]
-    prompts = ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", "24", "--no-server-metrics"]
+    prompts = ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", "24"]
     load = ["--request-count", str(requests), "--concurrency", str(CONCURRENCY), "--warmup-request-count", str(WARMUP)]
+    server = ["--no-server-metrics", "--connection-reuse-strategy", "never"]
     result = ["--ui", "none", "--artifact-dir", str(folder)]
-    await _run([program("benchmarks", "aiperf"), "profile", *where, *prompts, *load, *result], folder)
+    command = [program("benchmarks", "aiperf"), "profile", *where, *server, *prompts, *load, *result]
+    await _run(Running(command, folder))
     found = _read(folder / "profile_export_aiperf.json")
     return of_aiperf(_all(requests, round(found["request_count"]["avg"]), found))
 
@@ -166,10 +170,10 @@ TOOLS = {
 }
 
 
-async def _run(command: list[str], folder: Path) -> None:
+async def _run(tool: Running) -> None:
     """Not in this thread, which is the server's."""
     try:
-        await asyncio.to_thread(Running(command, folder, HF_HUB_OFFLINE="1").output)
+        await asyncio.to_thread(tool.output)
     except AssertionError as failure:
         raise ToolFailed(str(failure)) from None
 

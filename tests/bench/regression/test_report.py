@@ -23,11 +23,16 @@ def late(samples: Sequence[RequestSample]) -> Comparison:
     return Comparison(base, other, verdicts(base, other))
 
 
-def text(found: Comparison) -> str:
-    console = Console(width=300, color_system=None)
+def text(found: Comparison, width: int = 300) -> str:
+    console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(shown(found))
     return capture.get()
+
+
+def rows(lines: Sequence[str], measure: str) -> list[str]:
+    """Those of the table, which has an interval in every row."""
+    return [line for line in lines if "[" in line and line.split()[0].rstrip(",") == measure]
 
 
 def test_the_exit_code_is_one_when_anything_is_worse() -> None:
@@ -39,13 +44,32 @@ def test_the_table_has_a_row_per_measure_with_ratio_interval_and_aa_width() -> N
     found = comparison(slower=1.2)
     lines = text(found).splitlines()
     for verdict in found.verdicts:
-        assert sum(line.split()[1] == verdict.measure for line in lines if len(line.split()) > 1) == 1
-    [row] = [line for line in lines if " tpot_p50 " in line]
+        assert len(rows(lines, verdict.measure)) == 1
+    [row] = [line for line in lines if "tpot_p50, ms " in line]
     [verdict] = [verdict for verdict in found.verdicts if verdict.measure == "tpot_p50"]
     assert verdict.change is not None and verdict.interval is not None and verdict.aa_width is not None
     low, high = verdict.interval
     assert f"{1 + verdict.change:.3f} [{1 + low:.3f}, {1 + high:.3f}]" in row
     assert f"{verdict.aa_width:.1%}" in row and "worse" in row
+
+
+def test_a_narrow_terminal_shows_every_verdict_in_its_row() -> None:
+    """At 80 columns the last one was once squeezed away."""
+    found = comparison(slower=1.2)
+    lines = text(found, width=80).splitlines()
+    for verdict in found.verdicts:
+        [row] = rows(lines, verdict.measure)
+        assert verdict.outcome.value.split()[0] in row, row
+
+
+def test_why_nothing_can_be_told_is_said_once_for_all_that_it_holds_for() -> None:
+    found = comparison(slower=1.2)
+    whys = {verdict.why for verdict in found.verdicts if verdict.why}
+    lines = text(found).splitlines()
+    assert whys
+    for why in whys:
+        [line] = [line for line in lines if line.endswith(f": {why}")]
+        assert all(verdict.measure in line for verdict in found.verdicts if verdict.why == why)
 
 
 def test_what_is_worse_and_what_is_not_known_is_said_in_the_end() -> None:

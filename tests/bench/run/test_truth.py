@@ -13,6 +13,7 @@ from tests.support.truth_server import Script, Told, truth_server
 REQUESTS = 24
 SHARE = 0.01
 FLOOR_NS = 500_000
+ATTEMPTS = 4
 
 CASES: dict[str, tuple[Endpoint, Script]] = {
     "chat": ("chat", Script()),
@@ -63,9 +64,7 @@ def exceeds(pairs: Pairs) -> str | None:
     return None if error <= allowed else f"{error / 1e6:.3f} ms off, allowed {allowed / 1e6:.3f} ms"
 
 
-@pytest.mark.parametrize("case", CASES)
-async def test_every_metric_is_within_one_percent_or_half_a_millisecond_of_the_truth(case: str) -> None:
-    endpoint, script = CASES[case]
+async def problems(endpoint: Endpoint, script: Script) -> dict[str, str]:
     async with truth_server(script) as server:
         spec = Spec(server.url, "truth", Closed(4), REQUESTS, endpoint, warmup=4)
         result = await run(spec)
@@ -73,7 +72,18 @@ async def test_every_metric_is_within_one_percent_or_half_a_millisecond_of_the_t
     answers = [(sample, server.told[sample.prompt_tokens or 0]) for sample in result.samples]
     assert all(sample.output_tokens == told.tokens for sample, told in answers)
     found = {name: pairs_of(answers) for name, pairs_of in METRICS.items()}
-    assert {name: problem for name, pairs in found.items() if pairs and (problem := exceeds(pairs))} == {}
+    return {name: problem for name, pairs in found.items() if pairs and (problem := exceeds(pairs))}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_every_metric_is_within_one_percent_or_half_a_millisecond_of_the_truth(case: str) -> None:
+    """What the tool gets wrong it gets wrong every time; a machine may be busy elsewhere for a run or two."""
+    found: dict[str, str] = {}
+    for _ in range(ATTEMPTS):
+        found = await problems(*CASES[case])
+        if not found:
+            break
+    assert found == {}
 
 
 def test_the_measure_of_truth_sees_what_is_wrong() -> None:

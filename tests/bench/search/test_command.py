@@ -1,8 +1,5 @@
 import asyncio
-from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import orjson
 import pytest
@@ -13,24 +10,12 @@ from bench.cli import app
 from bench.run.result import Result
 from bench.search.capacity import Search, find, wanted
 from bench.search.command import exit_code, line
-from tests.bench.fake_server import Handler
 from tests.bench.search.simulated import Queue, Server
 from tests.support.results import SPEC
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    """Of a server whose every answer has two tokens."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 def capacity(url: str, slo: str, *more: str) -> Ran:
-    bounds = ("--low", "40", "--high", "40", "--seconds", "1", "--requests", "20", "--repeat", "2")
+    bounds = ("--low", "20", "--high", "20", "--seconds", "1", "--requests", "20", "--repeat", "2")
     arguments = ("--url", url, "--model", "fake", "--slo", slo, "--max-tokens", "2", "--deadline", "10", *bounds, *more)
     return CliRunner().invoke(app, ["capacity", *arguments])
 
@@ -38,18 +23,18 @@ def capacity(url: str, slo: str, *more: str) -> Ran:
 def test_a_search_prints_its_runs_and_its_answer_and_leaves_all_it_saw(url: str, tmp_path: Path) -> None:
     folder = tmp_path / "some" / "where"
     ran = capacity(url, "e2e_p50<60s", "--output", str(folder))
-    assert "40 requests/s met: e2e_p50 < 60,000 ms: " in ran.stdout
-    assert "More than 40 requests/s: every run up to there met e2e_p50<60s,error_rate<1%." in ran.stdout
+    assert "20 requests/s met: e2e_p50 < 60,000 ms: " in ran.stdout
+    assert "More than 20 requests/s: every run up to there met e2e_p50<60s,error_rate<1%." in ran.stdout
     points = orjson.loads((folder / "capacity.json").read_bytes())["points"]
-    assert [point["rate"] for point in points] == [40.0, 40.0]
-    assert [len(Result.load(folder / point["folder"] / "result.json").samples) for point in points] == [40, 40]
+    assert [point["rate"] for point in points] == [20.0, 20.0]
+    assert [len(Result.load(folder / point["folder"] / "result.json").samples) for point in points] == [20, 20]
     assert (folder / "report.html").stat().st_size > 0
 
 
 def test_limits_that_are_never_met_are_told_by_the_exit_code(url: str) -> None:
     ran = capacity(url, "e2e_p50<0.000001ms")
     assert ran.exit_code == 1, ran.stderr
-    assert "Less than 40 requests/s" in ran.stdout
+    assert "Less than 20 requests/s" in ran.stdout
 
 
 @pytest.mark.parametrize(
