@@ -28,7 +28,7 @@ def cpu_environment(
     library_folders: Sequence[Path] | None = None,
 ) -> dict[str, str]:
     """The variables to add before a CPU engine starts. What the user has set stays; LD_PRELOAD is appended to."""
-    wanted = {"VLLM_NO_USAGE_STATS": "1", "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "64"}
+    wanted = {"VLLM_NO_USAGE_STATS": "1"}
     if binding := cpu_list(cpus):
         # vLLM's `auto` keeps cores free for the front end, on two cores half the machine.
         wanted["VLLM_CPU_OMP_THREADS_BIND"] = binding

@@ -73,15 +73,15 @@ class Pump:
         client = self._llm.engine_core
         outputs = await client.get_output_async()
         self._latest.received_ns = monotonic_ns()
-        self._take(outputs)
+        await self._take(outputs)
         waiting: asyncio.Queue[Any] = client.outputs_queue
         for _ in range(MOST_STEPS):
             if waiting.empty():
                 break
-            self._take(await client.get_output_async())
+            await self._take(await client.get_output_async())
             LATE_STEPS.inc()
 
-    def _take(self, outputs: EngineCoreOutputs) -> None:
+    async def _take(self, outputs: EngineCoreOutputs) -> None:
         """Keeps the middles for `_push`; what begins or ends has been told when this returns."""
         sampled_ns = int(outputs.timestamp * 1e9)
         self._latest.sample_ns = 0 if self._feed is None else self._feed.read(sampled_ns)
@@ -101,8 +101,10 @@ class Pump:
                 if (earlier := self._middles.pop(sink, None)) is not None:
                     sink.take(earlier)
             others.append(output)
-        if others:
-            processor.process_outputs(others, outputs.timestamp, stats)
+        for start in range(0, len(others), TURN_STREAMS):
+            if start:
+                await asyncio.sleep(0)
+            processor.process_outputs(others[start : start + TURN_STREAMS], outputs.timestamp, stats)
         self._series.add(outputs, stats)
 
     def _keep(self, sink: Sink, output: EngineCoreOutput, sampled_ns: int) -> None:

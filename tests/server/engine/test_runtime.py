@@ -26,7 +26,6 @@ def test_a_bare_environment_gets_everything(system: Path, venv_lib: Path) -> Non
     assert cpu_environment({}, [0, 1], venv_lib, local_model=True, library_folders=[system]) == {
         "VLLM_CPU_OMP_THREADS_BIND": "0-1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "64",
         "HF_HUB_OFFLINE": "1",
         "LD_PRELOAD": f"{system}/libtcmalloc_minimal.so.4:{venv_lib}/libiomp5.so",
     }
@@ -36,7 +35,6 @@ def test_what_the_user_has_set_stays(system: Path, venv_lib: Path) -> None:
     mine = {
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "0",
-        "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "8",
         "HF_HUB_OFFLINE": "",
     }
     added = cpu_environment(mine, [0, 1], venv_lib, local_model=True, library_folders=[system])
