@@ -37,10 +37,11 @@ class NewRequest(Protocol):
     req_id: str
     num_computed_tokens: int
     prefill_token_ids: list[int] | None
-    sampling_params: "Sampling | None"
 
     @property
     def prompt_len(self) -> int: ...
+    @property
+    def sampling_params(self) -> "Sampling | None": ...
 
 
 class Sampling(Protocol):
