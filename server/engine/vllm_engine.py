@@ -41,6 +41,7 @@ class VllmEngine:
         self._model: ModelInfo | None = None
         self._sender = Sender()
         self._latest = Arrival()
+        self._pump: Pump | None = None
 
     @property
     def model(self) -> ModelInfo:
@@ -60,7 +61,8 @@ class VllmEngine:
         self._lifeline = Lifeline()
         steps = None if self._on_engine_step is None else StepFeed(self._lifeline.folder, self._on_engine_step)
         llm = await asyncio.to_thread(self._load)
-        Pump(llm, self._latest, steps).start()
+        self._pump = Pump(llm, self._latest, steps)
+        self._pump.start()
         await llm.get_supported_tasks()  # an engine round trip the first time
         self._llm = llm
         self._sender.start(llm)
@@ -77,6 +79,8 @@ class VllmEngine:
 
     async def close(self) -> None:
         await self._sender.close()
+        if self._pump is not None:
+            await self._pump.close()  # before the engine ends, which it would take for a death
         if self._llm is not None:
             await asyncio.to_thread(self._llm.shutdown, 5.0)
         if self._lifeline is not None:

@@ -49,8 +49,14 @@ class Pump:
         self._first = 0  # where the next turn starts among the streams: nobody is always last
 
     def start(self) -> None:
-        """AsyncLLM owns the task from here on: it asks whether that still runs, and ends it in `shutdown`."""
+        """AsyncLLM asks from here on whether the task still runs."""
         self._llm.output_handler = asyncio.create_task(self._run(), name="engine-outputs")
+
+    async def close(self) -> None:
+        task = self._llm.output_handler
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,), timeout=1)
 
     async def _run(self) -> None:
         try:

@@ -98,7 +98,8 @@ class Stand:
 
     async def through_the_pump(self, steps: Sequence[Sequence[EngineCoreOutputs | Exception]]) -> None:
         """Each group of steps has come before the loop gets to it."""
-        Pump(self.llm, self.latest, None).start()
+        pump = Pump(self.llm, self.latest, None)
+        pump.start()
         for group in steps:
             for step in group:
                 self.core.outputs_queue.put_nowait(step)
@@ -107,8 +108,8 @@ class Stand:
                     await asyncio.sleep(0)
                 for _ in range(5):
                     await asyncio.sleep(0)
-        self.llm.output_handler.cancel()
-        await asyncio.wait([self.llm.output_handler], timeout=DEADLINE_S)
+        await pump.close()
+        assert self.llm.output_handler.done()
 
     def through_vllm(self, steps: Sequence[Sequence[EngineCoreOutputs]]) -> None:
         for step in (step for group in steps for step in group):
