@@ -1,5 +1,6 @@
 """The three servers that a comparison starts, and the check that stock vLLM is stock."""
 
+import argparse
 import json
 import os
 import shlex
@@ -74,6 +75,17 @@ class EngineCommand:
     def ask(cls, template: str, model: str) -> "EngineCommand":
         answer = json.loads(_output(filled(template, model), CHECKOUT))
         return cls(tuple(answer["argv"]), answer["env"])
+
+
+def add_stock_python(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--stock-python", type=_absolute, default=sys.executable, help="of an environment without this project"
+    )
+
+
+def _absolute(command: str) -> str:
+    """It is called from other folders. Links are kept: where one lies says which environment it is of."""
+    return str(Path(command).absolute()) if os.sep in command else command
 
 
 def filled(template: str, model: str) -> tuple[str, ...]:

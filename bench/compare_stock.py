@@ -32,6 +32,7 @@ from bench.compare_arms import (
     ArmOptions,
     ComparisonError,
     Environment,
+    add_stock_python,
     build_arms,
     check_stock,
     describe,
@@ -140,7 +141,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ours-command", default="{python} -m server serve {model} --port {port}")
     parser.add_argument("--ours-health", default="/health", help="answers 200 once our server is ready")
     parser.add_argument("--engine-command", default="{python} -m server config engine-command")
-    parser.add_argument("--stock-python", default=sys.executable, help="of an environment without this project")
+    add_stock_python(parser)
     parser.add_argument(
         "--stock-arg", action="append", default=[], help="for both stock arms; give it as --stock-arg=X"
     )

@@ -38,6 +38,7 @@ from bench.compare_arms import (
     OURS,
     ArmOptions,
     ComparisonError,
+    add_stock_python,
     build_arms,
     check_stock,
     clean_env,
@@ -138,7 +139,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2-135m", help="as our server knows it; only its tokenizer is used")
     parser.add_argument("--ours-command", default="{python} -m server serve {model} --port {port}")
     parser.add_argument("--engine-command", default="{python} -m server config engine-command {model}")
-    parser.add_argument("--stock-python", default=sys.executable, help="of an environment without this project")
+    add_stock_python(parser)
     parser.add_argument("--stock-arg", action="append", default=[], help="for both stock arms; as --stock-arg=X")
     parser.add_argument("--allow-same-env", action="store_true", help="stock may share our environment, plugins off")
     parser.add_argument("--request-deadline", type=float, default=600.0)

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import loop
-from bench.compare_arms import CHECKOUT, ArmOptions, ComparisonError, check_stock, describe
+from bench.compare_arms import CHECKOUT, ArmOptions, ComparisonError, add_stock_python, check_stock, describe
 from bench.overload_arms import ARM_NAMES, OURS, Garage, overload_arms, settings_flags
 from bench.overload_html import html_report
 from bench.overload_plan import Lengths, Workload
@@ -84,7 +84,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=CHECKOUT / "configs" / "bench" / "overload.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="over the settings")
     parser.add_argument("--ours-command", default=OURS_COMMAND, help="settings are appended")
-    parser.add_argument("--stock-python", default=sys.executable, help="of an environment without this project")
+    add_stock_python(parser)
     parser.add_argument("--stock-arg", action="append", default=[], help="for both stock arms; as --stock-arg=X")
     parser.add_argument("--allow-same-env", action="store_true", help="stock may share our environment, plugins off")
     parser.add_argument("--ready-deadline", type=float, default=300.0)

@@ -24,6 +24,7 @@ SCALE_REQUESTS = 4 * SCALE_CONCURRENCY
 START_SHARE = 0.5  # of the closed loop's rate: few limits on latency leave more
 LOWEST_SHARE, HIGHEST_SHARE = 1 / 16, 64.0  # of the start, where nothing else is asked
 WARMUP_SHARE = 0.2  # of a point's requests: an idle server needs some to get into its stride
+LEAST_REQUESTS = 10
 REST_S = 2.0  # for a server to notice that its callers have left
 
 Load = Callable[[Spec, Callable[[Progress], None]], Awaitable[Result]]
@@ -34,7 +35,9 @@ Load = Callable[[Spec, Callable[[Progress], None]], Awaitable[Result]]
 class Search:
     """`spec` says everything but the arrivals. A point lasts `seconds` and has at least `requests`.
 
-    `low` and `high` bound the rates, in requests/s; `width` is relative, `repeat` is a side's number of runs.
+    With `longest`, in seconds, a rate so low that they would take more has fewer, but LEAST_REQUESTS.
+    `low` and `high` bound the rates, in requests/s, or else `lowest_share` and HIGHEST_SHARE of the first one do;
+    `width` is relative, `repeat` is a side's number of runs.
     """
 
     spec: Spec
@@ -46,11 +49,13 @@ class Search:
     width: float = 0.05
     repeat: int = 3
     rest_s: float = REST_S
+    longest: float | None = None
+    lowest_share: float = LOWEST_SHARE
 
     def plan(self, scale: float) -> Plan:
         """`scale` is the closed loop's rate. Raises SpecError for bounds that leave no rate."""
         start = rounded(START_SHARE * scale)
-        low, high = self.low or rounded(LOWEST_SHARE * start), self.high or rounded(HIGHEST_SHARE * start)
+        low, high = self.low or rounded(self.lowest_share * start), self.high or rounded(HIGHEST_SHARE * start)
         if low > high:
             raise SpecError(f"no rate lies between {low:g} and {high:g} requests/s")
         return Plan(min(max(start, low), high), low, high, self.width, self.repeat)
@@ -58,6 +63,8 @@ class Search:
     def at(self, rate: float, number: int) -> Spec:
         """The point of this number: a seed of its own gives it prompts that no prefix cache has seen before."""
         requests = max(self.requests, ceil(rate * self.seconds))
+        if self.longest is not None:
+            requests = min(requests, max(LEAST_REQUESTS, ceil(rate * self.longest)))
         warmup, seed = ceil(WARMUP_SHARE * requests), self.spec.seed + number + 1
         return replace(self.spec, load=Open("poisson", rate), requests=requests, warmup=warmup, seed=seed)
 

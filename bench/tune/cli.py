@@ -58,7 +58,10 @@ def tune(
             deadline_s=120.0,
             processes=processes,
         )
-        edge = Search(spec, wanted(slo), seconds=20.0, requests=60, width=0.15, repeat=1)
+        # Below the first rate the edge makes no difference: trials are at no less than the closed loop's.
+        edge = Search(
+            spec, wanted(slo), seconds=20.0, requests=60, width=0.15, repeat=1, longest=60.0, lowest_share=1.0
+        )
         code = command.execute(Plan(edge, seconds(budget), seed), config, model, output, write)
     raise typer.Exit(code)
 

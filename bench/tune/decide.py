@@ -77,7 +77,13 @@ class Ratio:
 
     @property
     def won(self) -> bool:
-        return self.low > 1 + self.aa_width
+        """The interval is above one, and the ratio further above it than two visits of one server are apart.
+
+        In simulated rounds whose visits differ by 10, 30 and 50 % (standard deviation), equal servers won 0.4, 1.6 and
+        7 % of them, and 1.9 times the goodput 80, 48 and 31 %. With the whole interval above that width it was 0, 0.4
+        and 3 %, and 38, 21 and 11 %: too strict for what has to be won twice.
+        """
+        return self.low > 1 and self.value > 1 + self.aa_width
 
 
 @dataclass(frozen=True)

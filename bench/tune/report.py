@@ -19,8 +19,9 @@ METHOD = (
     "half of the short trials goes on to longer ones. All are at {stress:g} times the highest rate at which the "
     "incumbent meets its objectives: at that rate itself nothing can be better. Finalists and incumbent are visited in "
     "turn, A B B A. A candidate wins when the interval of its goodput over the incumbent's, by a bootstrap of visits "
-    "and requests at {confidence:.2%} (95 % shared by {most} comparisons), lies above one plus the A/A width, by which "
-    "two visits of one server differ, and does so again in a second round. Of fewer than {least} paired candidates "
+    "and requests at {confidence:.2%} (95 % shared by {most} comparisons), lies above one, the ratio itself above one "
+    "plus the A/A width, by which two visits of one server differ, and does so again in a second round. Of fewer than "
+    "{least} paired candidates "
     "nothing follows unless one wins."
 )
 

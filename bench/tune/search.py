@@ -2,7 +2,9 @@
 
 A fixed rate tells settings apart only where it is too much for the worse ones: at the edge itself all requests are good
 but one in a hundred, and nothing can be better than that. So trials and pairings are at a rate above the highest at
-which the incumbent meets its objectives. A candidate that wins is the incumbent from then on, with an edge of its own.
+which the incumbent meets its objectives, and at no less than it completes in a closed loop: where settings are so bad
+that hardly any rate is met, requests would come too seldom to be told apart in any budget.
+A candidate that wins is the incumbent from then on, with an edge of its own.
 """
 
 import time
@@ -167,7 +169,7 @@ class Tuner:
     def _note_edge(self, found: Capacity) -> None:
         low = found.bracket.low
         edge = Edge(self._incumbent, found.plan.low if low is None else low, low is not None, self._elapsed_s)
-        self._rate = rounded(STRESS * edge.rate)
+        self._rate = rounded(max(STRESS * edge.rate, found.scale.summary.requests_per_s))
         self.record.edges.append(edge)
         self._tell(f"edge of {words(edge.changes)}: {edge.rate:g} requests/s, trials at {self._rate:g}")
 

@@ -1,5 +1,7 @@
+import os
 import shlex
 import sys
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from bench.compare_arms import (
     ArmOptions,
     ComparisonError,
     Environment,
+    add_stock_python,
     build_arms,
     check_stock,
     clean_env,
@@ -109,3 +112,15 @@ def test_an_engine_command_that_fails_says_why(tmp_path: Path) -> None:
     broken = replace(OPTIONS, engine_command=shlex.join(["{python}", "-c", "raise SystemExit('no such model')"]))
     with pytest.raises(ComparisonError, match="no such model"):
         build_arms(broken, ["matched"], tmp_path)
+
+
+def test_another_environments_interpreter_is_found_from_any_folder_and_its_link_is_not_followed(tmp_path: Path) -> None:
+    """It is asked in an empty folder; a relative path once led nowhere from there."""
+    parser = ArgumentParser()
+    add_stock_python(parser)
+    link = tmp_path / "bin" / "python"
+    link.parent.mkdir()
+    link.symlink_to(sys.executable)
+    relative = os.path.relpath(link)
+    assert parser.parse_args(["--stock-python", relative]).stock_python == str(Path(relative).absolute())
+    assert parser.parse_args(["--stock-python", "python3"]).stock_python == "python3"

@@ -8,7 +8,7 @@ from bench.run.meter import Progress
 from bench.run.result import Result
 from bench.run.spec import Closed, Open, Spec, SpecError
 from bench.search.bracket import may_stop_early
-from bench.search.capacity import IMPLIED, Capacity, Search, find, wanted
+from bench.search.capacity import IMPLIED, LEAST_REQUESTS, Capacity, Search, find, wanted
 from tests.bench.search.simulated import Queue, Server
 from tests.support.results import SPEC, failed, result
 
@@ -51,6 +51,20 @@ def test_points_are_poisson_of_seeds_of_their_own_and_long_enough() -> None:
         assert spec.requests >= max(150, 30 * spec.load.rate)
         assert spec.warmup >= spec.requests / 5
     assert len({spec.seed for spec in server.asked}) == len(server.asked)
+
+
+def test_a_point_may_be_bounded_in_time_where_requests_come_seldom() -> None:
+    asked = search(longest=60.0)
+    assert asked.at(0.5, 0).requests == 30
+    assert asked.at(0.01, 0).requests == LEAST_REQUESTS
+    assert asked.at(4.0, 0).requests == 120
+
+
+def test_no_rate_is_tried_below_the_lowest_share_of_the_first() -> None:
+    server = Server(QUEUE)
+    capacity = found(server, search("ttft_p90<0.001s", lowest_share=1.0))
+    assert {trial.rate for trial in capacity.trials} == {capacity.plan.start}
+    assert not any(trial.met for trial in capacity.trials)
 
 
 def test_a_search_repeats_with_its_seed() -> None:

@@ -25,7 +25,9 @@ def small_space(settings: Mapping[str, Any]) -> Space:
 
 
 def plan(budget_s: float = 3 * 3600.0, seed: int = 0) -> Plan:
-    edge = Search(SPEC, WANTED, seconds=20.0, requests=60, width=0.15, repeat=1, rest_s=0.0)
+    edge = Search(
+        SPEC, WANTED, seconds=20.0, requests=60, width=0.15, repeat=1, rest_s=0.0, longest=60.0, lowest_share=1.0
+    )
     return Plan(edge, budget_s, seed, least_s=0.0)
 
 

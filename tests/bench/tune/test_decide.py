@@ -76,8 +76,8 @@ def test_a_clear_difference_wins() -> None:
 
 
 def test_a_difference_below_the_width_of_two_visits_of_one_server_does_not_win() -> None:
-    found = ratio([visit(30), visit(70)], [visit(95), visit(97)])
-    assert found.value > 1.9
+    found = ratio([visit(30), visit(70)], [visit(85), visit(90)])
+    assert 1.7 < found.value < 1 + found.aa_width
     assert not found.won
 
 
@@ -126,9 +126,10 @@ def test_none_better_takes_several_pairings() -> None:
     assert conclude(lost) is Verdict.NONE_BETTER
 
 
-def test_an_interval_has_to_lie_above_one_plus_the_width() -> None:
-    assert not pairing("a", 1.04, 1.04, aa=0.05).won
-    assert pairing("a", 1.06, 1.06, aa=0.05).won
+def test_an_interval_has_to_lie_above_one_and_the_ratio_above_one_plus_the_width() -> None:
+    assert not pairing("a", 0.99, 0.99, aa=0.05).won
+    assert not pairing("a", 1.04, 1.04, aa=0.2).won
+    assert pairing("a", 1.04, 1.04, aa=0.1).won
 
 
 def test_a_candidate_has_to_win_twice() -> None:

@@ -31,7 +31,7 @@ def test_a_planted_better_setting_is_found() -> None:
     assert record.verdict is Verdict.BETTER
     assert record.winner is not None and record.winner.changes[SEQUENCES] == 128
     assert len(record.winner.rounds) == 2
-    assert all(each.ratio.low > 1 + each.ratio.aa_width for each in record.winner.rounds)
+    assert all(each.ratio.low > 1 and each.ratio.value > 1 + each.ratio.aa_width for each in record.winner.rounds)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -55,7 +55,15 @@ def test_a_winner_is_the_incumbent_from_then_on_with_an_edge_of_its_own() -> Non
     assert after.incumbent == winner.changes
     assert record.edges[1].changes == winner.changes
     assert record.edges[1].rate > 2 * record.edges[0].rate
-    assert after.rate == pytest.approx(STRESS * record.edges[1].rate, rel=1e-3)
+    assert after.rate >= STRESS * record.edges[1].rate * 0.999
+
+
+def test_settings_that_meet_hardly_any_rate_are_compared_at_what_they_complete() -> None:
+    """At their own edge requests came so seldom that a planted bad default outlasted its budget."""
+    record = searched(Stand(as_many_as_sequences), plan(), BAD_DEFAULT)
+    edge, first = record.edges[0], record.pairings[0]
+    assert first.rate >= STRESS * edge.rate * 0.999
+    assert first.rate >= 2 / 1.1  # two places that serve each request within a second or so
 
 
 def test_a_budget_for_a_few_pairings_is_insufficient_evidence() -> None:
