@@ -10,17 +10,21 @@ CANNED_TEXT = " the river runs past the old mill and on to the sea where small b
 
 @dataclass(frozen=True, slots=True)
 class NullSettings:
-    """What a step costs: `step + token * scheduled tokens`, then `sample`; what is said, as ids or as text."""
+    """What a step costs: `step + token * scheduled tokens`, then `sample`; what is said, as ids or as text.
+
+    `stamps` is a file that gets a line for each step that sampled: when that was, monotonic ns.
+    """
 
     step_ns: int
     token_ns: int
     sample_ns: int
     token_ids: tuple[int, ...] | None
     text: str
+    stamps: str | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "NullSettings":
-        """STREAMGAUGE_NULL_STEP_MS, _TOKEN_US, _SAMPLE_MS; _TEXT, or _IDS, comma-separated: tokens, given in turn."""
+        """STREAMGAUGE_NULL_STEP_MS, _TOKEN_US, _SAMPLE_MS, _STAMPS; _TEXT, or _IDS (1,2,3): tokens, given in turn."""
         ids = env.get("STREAMGAUGE_NULL_IDS", "").strip()
         return cls(
             step_ns=round(float(env.get("STREAMGAUGE_NULL_STEP_MS", "20")) * 1e6),
@@ -28,6 +32,7 @@ class NullSettings:
             sample_ns=round(float(env.get("STREAMGAUGE_NULL_SAMPLE_MS", "0")) * 1e6),
             token_ids=tuple(int(part) for part in ids.split(",")) if ids else None,
             text=env.get("STREAMGAUGE_NULL_TEXT", CANNED_TEXT),
+            stamps=env.get("STREAMGAUGE_NULL_STAMPS"),
         )
 
 

@@ -22,6 +22,11 @@ def _api_us(pool: Pool) -> float | None:
     return pool.per_token_us(lambda visit: visit.api_cpu.run_ns)
 
 
+def _api_us_per_request(pool: Pool) -> float | None:
+    completed = pool.summary.completed
+    return sum(visit.api_cpu.run_ns for visit in pool.visits) / 1e3 / completed if completed else None
+
+
 def _engine_us(pool: Pool) -> float | None:
     """The two are not read at the same instant, so that a server of one process may come out below zero."""
     return pool.per_token_us(lambda visit: max(visit.tree_cpu.run_ns - visit.api_cpu.run_ns, 0))
@@ -65,6 +70,7 @@ FIGURES: dict[str, Figure] = {
     "tokens/event": lambda pool: pool.summary.tokens_per_event,
     "API process, CPU µs/token": _api_us,
     "API process, CPU µs/event": lambda pool: _per_event(_api_us(pool), pool),
+    "API process, CPU µs/request": _api_us_per_request,
     "engine processes, CPU µs/token": _engine_us,
     "engine processes, CPU µs/event": lambda pool: _per_event(_engine_us(pool), pool),
     "client, CPU µs/token": _client_us,

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TextIO, TypeVar
 
 import numpy as np
 from vllm.config import ModelConfig
@@ -64,16 +64,19 @@ def canned_token_ids(model_config: ModelConfig, text: str) -> tuple[int, ...]:
 class DueFuture(Future[_T], Generic[_T]):
     """A result that is known already but may not be had before `due_ns`."""
 
-    def __init__(self, value: _T, due_ns: int, scope: str) -> None:
+    def __init__(self, value: _T, due_ns: int, scope: str, stamps: TextIO | None = None) -> None:
         super().__init__()
         self._value = value
         self._due_ns = due_ns
         self._scope = scope
+        self._stamps = stamps
 
     def result(self, timeout: float | None = None) -> _T:
         if not self.done():
             with record_function_or_nullcontext(self._scope):
                 _sleep_until(self._due_ns)
+            if self._stamps is not None:
+                print(time.monotonic_ns(), file=self._stamps)
             self.set_result(self._value)
         return super().result()
 
@@ -111,6 +114,8 @@ class NullExecutor(Executor):
         self._batch = CannedBatch(self._settings.token_ids or canned_token_ids(self.model_config, self._settings.text))
         self._awaiting_sample: deque[DueFuture[ModelRunnerOutput]] = deque()
         self._busy_until_ns = 0
+        stamps = self._settings.stamps
+        self._stamps = None if stamps is None else open(stamps, "a", buffering=1)  # noqa: SIM115
 
     @classmethod
     def supports_async_scheduling(cls) -> bool:
@@ -172,9 +177,9 @@ class NullExecutor(Executor):
         start_ns = max(time.monotonic_ns(), self._busy_until_ns)
         forward_ns = start_ns + self._settings.step_ns + self._settings.token_ns * tokens
         self._busy_until_ns = forward_ns + self._settings.sample_ns
-        self._awaiting_sample.append(
-            DueFuture(_output(sampled, self._batch.alternatives(sampled)), self._busy_until_ns, SAMPLE_SCOPE)
-        )
+        output = _output(sampled, self._batch.alternatives(sampled))
+        stamps = self._stamps if any(sampled.values()) else None
+        self._awaiting_sample.append(DueFuture(output, self._busy_until_ns, SAMPLE_SCOPE, stamps))
         return DueFuture(None, forward_ns, FORWARD_SCOPE)
 
     def sample_tokens(  # type: ignore[override]
@@ -208,4 +213,5 @@ class NullExecutor(Executor):
         """Always healthy: there is nothing that could fail."""
 
     def shutdown(self) -> None:
-        """Nothing was started."""
+        if self._stamps is not None:
+            self._stamps.close()

@@ -124,15 +124,23 @@ class MeasuredResponse(Response):
 @asynccontextmanager
 async def _cancelled_by_disconnect(request: Request, stream: Stream) -> AsyncIterator[None]:
     """Cancel `stream` when the client goes away, or when this wait itself is cancelled."""
-    watcher = asyncio.create_task(_watch(request, stream), name="disconnect-watch")
+    connection = request.scope.get("extensions", {}).get("streamgauge")
+    watcher = None
+    if connection is None:
+        watcher = asyncio.create_task(_watch(request, stream), name="disconnect-watch")
+    else:
+        connection.when_lost(stream.cancel)
     try:
         yield
     except BaseException:
         stream.cancel()
         raise
     finally:
-        watcher.cancel()
-        await asyncio.wait((watcher,))
+        if watcher is None:
+            connection.when_lost(None)
+        else:
+            watcher.cancel()
+            await asyncio.wait((watcher,))
 
 
 async def _watch(request: Request, stream: Stream) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import re
 from enum import IntEnum
 from time import monotonic_ns
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -251,6 +251,7 @@ class MeasuredProtocol(HttpToolsProtocol):
         self._running.disconnected = True
         self._running.waiting_for_100_continue = False  # uvicorn would still write that
         self._running.message_event.set()
+        cast(Connection, self._running.scope["extensions"]["streamgauge"]).lost()
 
     def _discard(self, size: int) -> None:
         """Throw away what is not read: up to a bound, and in CLOSING for LINGER_S."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import anyio
@@ -20,6 +20,7 @@ class Connection(Protocol):
 
     def try_write(self, body: bytes) -> bool: ...
     def abort(self) -> None: ...
+    def when_lost(self, act: Callable[[], None] | None) -> None: ...
 
 
 class PushedEventsResponse(EventSourceResponse, ABC):
@@ -94,10 +95,18 @@ class EventStreamResponse(PushedEventsResponse):
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: Connection | None = scope.get("extensions", {}).get("streamgauge")
         try:
-            await super().__call__(scope, receive, send)
+            if connection is None:
+                await super().__call__(scope, receive, send)
+            else:  # it tells of a disconnect by itself: no task has to wait for that
+                self._connection = connection
+                connection.when_lost(self._stream.cancel)
+                await self._stream_response(send)
         finally:
             self._stream.cancel()  # harmless after the end
+            if connection is not None:
+                connection.when_lost(None)
 
     async def _carry(self, write: Write) -> None:
         await self._stream.outbox.run(

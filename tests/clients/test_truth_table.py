@@ -3,10 +3,10 @@
 import pytest
 
 from bench.metrics import summarize
-from tests.clients.truth_table import MEASURES, Run, tables, truth_of
-from tests.clients.truth_tools import Figure, Figures, of_aiperf, of_guidellm, of_summary, of_vllm
+from tests.clients.truth_table import MEASURES, SPREAD_S, Run, out_of_step, tables, truth_of
+from tests.clients.truth_tools import CHAT, Figure, Figures, of_aiperf, of_guidellm, of_summary, of_vllm
 from tests.support.results import completed
-from tests.support.truth_server import Told
+from tests.support.truth_server import Asked, Script, Told
 
 MS = 1_000_000
 PLAIN: Figures = {
@@ -26,7 +26,8 @@ def told(at_ms: int, *token_ms: int, done_ms: int, tokens: int) -> Told:
 
 def test_the_truth_is_of_the_servers_own_stamps() -> None:
     found = truth_of([told(0, 30, 38, 46, done_ms=54, tokens=5), told(100, 32, 40, 48, done_ms=56, tokens=5)])
-    assert found["ttft"] == Figure(31.0, pytest.approx(31.98))
+    assert found["ttft"].value == 31.0
+    assert found["ttft"].p99 == pytest.approx(31.98)
     assert found["tpot"].value == 4.0
     assert found["gap"] == Figure(8.0, 8.0)
     assert found["e2e"].value == 55.0
@@ -117,3 +118,11 @@ def test_a_tool_without_a_figure_has_no_column_and_one_that_failed_says_so() -> 
     assert found[5].splitlines()[0] == "|  | truth | AIPerf, its ICL |"
     assert found[1].splitlines()[-1] == "| bad |  | failed | failed |"
     assert len(found) == 2 * len(MEASURES)
+
+
+def test_requests_are_out_of_step_and_only_chat_is_answered() -> None:
+    script = Script(ttft_s=0.03)
+    script_of = out_of_step(script)
+    waits = [script_of(Asked(CHAT, {}, b"")).ttft_s for _ in range(20)]
+    assert len(set(waits)) == 20 and all(0 <= wait - script.ttft_s <= SPREAD_S for wait in waits)
+    assert script_of(Asked("/tokenize", {}, b"")).status == 404

@@ -33,8 +33,9 @@ CASES = {
     "8 thoughts first": Script(events=EVENTS, reasoning=8),
     "4 events per packet": Script(events=EVENTS, per_packet=4),
     "3 tokens per event": Script(events=EVENTS, tokens_per_event=3),
-    "text that encodes to fewer tokens": Script(events=EVENTS, text="ha"),
+    "text that encodes to fewer tokens": Script(events=EVENTS, text="an"),
     "CRLF": Script(events=EVENTS, line_end="\r\n"),
+    "CRLF, 8 thoughts first": Script(events=EVENTS, line_end="\r\n", reasoning=8),
     "CRLF, 4 events per packet": Script(events=EVENTS, line_end="\r\n", per_packet=4),
 }
 
@@ -81,19 +82,19 @@ def truth_of(told: Sequence[Told]) -> Figures:
     tokens = sum(one.tokens for one in told)
     wall_ns = max(one.done_ns for one in told) - min(one.received_ns for one in told)
     return {
-        **{name: _spread(values) for name, values in latencies.items()},
+        **{name: _figure(values) for name, values in latencies.items()},
         "tokens": Figure(tokens / len(told)),
         "rate": Figure(tokens / wall_ns * 1e9),
     }
 
 
-def _spread(values_ns: Iterable[float]) -> Figure:
+def _figure(values_ns: Iterable[float]) -> Figure:
     found = Distribution.of_ns(values_ns)
     assert found is not None, "the server has told of every request"
     return of_distribution(found)
 
 
-def spread(script: Script) -> Callable[[Asked], Script]:
+def out_of_step(script: Script) -> Callable[[Asked], Script]:
     """Each request waits up to a gap longer for its first token: streams in step would meet at each event."""
     more = random.Random(0)
 
@@ -107,7 +108,7 @@ def spread(script: Script) -> Callable[[Asked], Script]:
 
 async def measure(name: str, script: Script, requests: int, folder: Path) -> Run:
     """The measured requests are the last: a check that the server is there, and warming up, come before."""
-    async with truth_server(spread(script)) as server:
+    async with truth_server(out_of_step(script)) as server:
         try:
             found = await TOOLS[name].use(server.url, requests, folder)
         except ToolFailed as failure:

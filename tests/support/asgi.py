@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic_ns
 from typing import Any, Self
@@ -21,7 +21,9 @@ class FakeConnection:
         self.completed_ns = 0
         self.started = False
         self.aborted = False
+        self.gone = False
         self.writes: list[bytes] = []
+        self._on_lost: Callable[[], None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -33,6 +35,17 @@ class FakeConnection:
 
     def abort(self) -> None:
         self.aborted = True
+
+    def when_lost(self, act: Callable[[], None] | None) -> None:
+        self._on_lost = act
+        if act is not None and self.gone:
+            act()
+
+    def lose(self) -> None:
+        self.gone = True
+        self._writable.set()
+        if self._on_lost is not None:
+            self._on_lost()
 
     def pause(self) -> None:
         self._writable.clear()
@@ -68,6 +81,7 @@ class Exchange:
 
     def disconnect(self) -> None:
         self._gone.set()
+        self.connection.lose()
 
     @property
     def writes(self) -> list[bytes]:

@@ -157,6 +157,41 @@ async def test_pipelined_requests_are_answered_in_turn_each_by_its_own_connectio
     assert answers.index(b"1\r\n1\r\n") < answers.rindex(b"HTTP/1.1")
 
 
+async def test_who_waits_for_it_is_told_that_the_client_has_gone(wire: Wire, held: Held) -> None:
+    told = []
+    await wire.feed(GET + GET.replace(b"one", b"two"))
+    connection, behind = wire.seen[0][1], wire.protocol._connection
+    assert behind is not None
+    behind.when_lost(lambda: told.append("behind"))
+    connection.when_lost(lambda: told.append("before"))
+    connection.when_lost(lambda: told.append("now"))
+    assert told == []
+    wire.protocol.connection_lost(None)
+    assert told == ["now"]
+    connection.when_lost(lambda: told.append("late"))
+    assert told == ["now", "late"]
+    await finish(held)
+
+
+async def test_nobody_is_told_of_a_client_that_has_its_answer(wire: Wire, held: Held) -> None:
+    told = []
+    await wire.feed(GET)
+    wire.seen[0][1].when_lost(lambda: told.append("gone"))
+    await finish(held)
+    wire.protocol.connection_lost(None)
+    assert told == []
+
+
+async def test_nobody_is_told_who_no_longer_asks(wire: Wire, held: Held) -> None:
+    told = []
+    await wire.feed(GET)
+    wire.seen[0][1].when_lost(lambda: told.append("gone"))
+    wire.seen[0][1].when_lost(None)
+    wire.protocol.connection_lost(None)
+    assert told == []
+    await finish(held)
+
+
 async def test_a_connection_is_kept_for_the_next_request(wire: Wire, held: Held) -> None:
     held.may_end.set()
     for _ in range(3):
