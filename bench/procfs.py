@@ -47,6 +47,12 @@ def alive(pid: int, proc: Path = PROC) -> bool:
     return bool(state) and state[0] != "Z"
 
 
+def resident_bytes(pid: int, proc: Path = PROC) -> int:
+    """Of one process; 0 once it is gone."""
+    fields = _read(proc / str(pid) / "statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) >= 2 else 0
+
+
 def _tasks(pid: int, proc: Path) -> list[Path]:
     try:
         return list((proc / str(pid) / "task").iterdir())

@@ -11,6 +11,7 @@ import json
 import multiprocessing as mp
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from bench import loop
@@ -51,7 +52,8 @@ async def _serve(ready: Connection, events: int, step_s: float) -> None:
 
 
 def _server_process(ready: Connection, events: int, step_s: float) -> None:
-    loop.run(_serve(ready, events, step_s))
+    with suppress(KeyboardInterrupt):  # how it is told to end
+        loop.run(_serve(ready, events, step_s))
 
 
 async def _measure(port: int, streams: int) -> dict[str, float | int]:

@@ -16,6 +16,7 @@ MOST_PAIRED = 8
 ROUNDS = 2  # that a candidate has to win
 # Of so many comparisons one may be won by chance: each is held to its share of the error (Bonferroni).
 CONFIDENCE = 1 - 0.05 / MOST_PAIRED
+OUTSTANDING = 2.0  # times the incumbent's goodput in a first short trial
 HALF = 0.5  # good requests added to either side, so that a ratio stays finite where one has none (Haldane 1956)
 
 
@@ -145,6 +146,15 @@ class Verdict(StrEnum):
 
 def asdict_without(record: Trial | Pairing, *names: str) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in names}
+
+
+def stands_out(incumbent: Trial, trial: Trial) -> bool:
+    """By so much, with an interval above one, that it is paired before anything else is tried: where the settings are
+    bad, everything takes long until they are replaced. It still has to win its rounds."""
+    if incumbent.visit is None or trial.visit is None:
+        return False
+    found = ratio([incumbent.visit], [trial.visit])
+    return found.value >= OUTSTANDING and found.low > 1
 
 
 def ranked(trials: Sequence[Trial]) -> list[Changes]:

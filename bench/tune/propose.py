@@ -18,15 +18,16 @@ MODEL_ATTEMPTS, ATTEMPTS = 20, 200
 
 
 class Proposer:
-    """Equal seeds and scores give equal proposals; no settings come twice, nor those as they are."""
+    """Proposes changes over those that hold, none twice. Equal seeds and scores give equal ones."""
 
-    def __init__(self, space: Space, seed: int, steps: int) -> None:
+    def __init__(self, space: Space, seed: int, steps: int, over: Changes | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=steps)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
         self._space = space
         self._distributions = {knob.name: _distribution(knob) for knob in space.knobs}
-        self._seen = {key({})}
+        self._over = over or {}
+        self._seen = {key(self._over)}
         self._asked: dict[bytes, Trial] = {}
         self._rng = random.Random(seed)
         for point in _spread(space, self._rng, steps):
@@ -38,7 +39,8 @@ class Proposer:
             if attempt >= MODEL_ATTEMPTS:
                 self._enqueue([self._rng.randrange(len(knob.choices)) for knob in self._space.knobs])
             trial = self._study.ask(self._distributions)
-            changes = self._space.changes([trial.params[knob.name] for knob in self._space.knobs])
+            point = [trial.params[knob.name] for knob in self._space.knobs]
+            changes = {**self._over, **self._space.changes(point)}
             if key(changes) not in self._seen:
                 self._seen.add(key(changes))
                 self._asked[key(changes)] = trial

@@ -9,14 +9,15 @@ import orjson
 
 from bench.procfs import machine
 from bench.run import figures
-from bench.tune.decide import CONFIDENCE, LEAST_PAIRED, MOST_PAIRED, Pairing, Trial, Verdict
+from bench.tune.decide import CONFIDENCE, LEAST_PAIRED, MOST_PAIRED, OUTSTANDING, Pairing, Trial, Verdict
 from bench.tune.search import STRESS, Edge, Record
-from bench.tune.space import Space, words
+from bench.tune.space import Space, key, words
 
 FORMAT = 1
 METHOD = (
     "Candidates are proposed by a Tree-structured Parzen Estimator (Optuna), after steps of a single knob; the better "
-    "half of the short trials goes on to longer ones. All are at {stress:g} times the highest rate at which the "
+    "half of the short trials goes on to longer ones, and one with {outstanding:g} times the incumbent's goodput is "
+    "paired at once. All are at {stress:g} times the highest rate at which the "
     "incumbent meets its objectives: at that rate itself nothing can be better. Finalists and incumbent are visited in "
     "turn, A B B A. A candidate wins when the interval of its goodput over the incumbent's, by a bootstrap of visits "
     "and requests at {confidence:.2%} (95 % shared by {most} comparisons), lies above one, the ratio itself above one "
@@ -34,11 +35,21 @@ def answer(record: Record) -> str:
         case Verdict.BETTER if winner is not None:
             found = winner.ratio
             figure = f"{found.value:.2f} times the incumbent's goodput at {winner.rate:g} requests/s"
-            return f"Better: {words(winner.changes)}: {figure} [{found.low:.2f}, {found.high:.2f}]. {paired}."
+            interval = f"[{found.low:.2f}, {found.high:.2f}]"
+            return f"Better: {words(winner.changes)}: {figure} {interval}.{_edges(record, winner)} {paired}."
         case Verdict.NONE_BETTER:
             return f"None is better than the settings as they are, which stay. {paired}."
         case _:
             return f"Insufficient evidence, which is not that none is better; the settings stay. {paired}."
+
+
+def _edges(record: Record, winner: Pairing) -> str:
+    """What either side's own edge was, where both are known: goodput past it says nothing of that."""
+    by_name = {key(edge.changes): edge.rate for edge in record.edges}
+    before, after = (by_name.get(key(changes)) for changes in (winner.incumbent, winner.changes))
+    if before is None or after is None:
+        return ""
+    return f" Its own edge is {after:g} requests/s, the incumbent's {before:g}."
 
 
 def exit_code(record: Record) -> int:
@@ -47,7 +58,9 @@ def exit_code(record: Record) -> int:
 
 
 def method() -> str:
-    return METHOD.format(stress=STRESS, confidence=CONFIDENCE, most=MOST_PAIRED, least=LEAST_PAIRED)
+    return METHOD.format(
+        stress=STRESS, outstanding=OUTSTANDING, confidence=CONFIDENCE, most=MOST_PAIRED, least=LEAST_PAIRED
+    )
 
 
 def faults(record: Record) -> list[str]:

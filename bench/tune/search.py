@@ -1,10 +1,14 @@
 """The search itself: the incumbent's edge, short trials of candidates, longer ones of the better half, then pairings.
 
+A candidate that stands out in its first trial is paired at once. One that wins is the incumbent from then on, with an
+edge of its own, and what is tried after it is tried over its changes; trials begin anew, since theirs were at another
+rate.
+
 A fixed rate tells settings apart only where it is too much for the worse ones: at the edge itself all requests are good
 but one in a hundred, and nothing can be better than that. So trials and pairings are at a rate above the highest at
 which the incumbent meets its objectives, and at no less than it completes in a closed loop: where settings are so bad
-that hardly any rate is met, requests would come too seldom to be told apart in any budget.
-A candidate that wins is the incumbent from then on, with an edge of its own.
+that hardly any rate is met, requests would come too seldom to be told apart in any budget. For the same reason a
+winner's rate is no less than that at which it won: edges are found by runs so short that one late request moves them.
 """
 
 import time
@@ -31,10 +35,11 @@ from bench.tune.decide import (
     kept,
     ranked,
     ratio,
+    stands_out,
     survivors,
 )
 from bench.tune.propose import Proposer
-from bench.tune.space import Changes, Space, words
+from bench.tune.space import Changes, Space, key, words
 
 # Of the edge. In a simulated queue, pairings at 1.1 or 1.25 times the edge seldom told even twice the capacity apart,
 # since visits of the incumbent differed as much; at 1.5 half more was told apart, and at 2 smaller gains drown as well.
@@ -50,7 +55,7 @@ What the callback raises ends the run. The Spec's address is filled in.
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Runs of `requests`; none begins once `until` of the budget is used up."""
+    """Runs of `requests`; none begins once `until` of the budget, or of what an incumbent has of it, is used up."""
 
     requests: int
     until: float
@@ -119,12 +124,16 @@ class Tuner:
     ) -> None:
         self.record = Record(plan)
         self._plan = plan
-        self._proposer = Proposer(space, plan.seed, plan.candidates // 2)
+        self._space = space
         self._put = put
         self._keep = keep
         self._now = now
         self._started = now()
+
+        # Of the incumbent
         self._incumbent: Changes = {}
+        self._since = 0.0  # when its trials began, of the budget
+        self._tried: list[Trial] = []  # over it
         self._rate = 0.0
         self._round_s = 0.0  # how long the longest took
 
@@ -132,10 +141,11 @@ class Tuner:
         """Raises what `Put` raises for the settings as they are; for others that is a finding."""
         try:
             await self._find_edge()
-            await self._halve()
-            if not self.record.trials:
+            while not await self._halve():
+                pass
+            if not self._tried:
                 raise OutOfTime
-            await self._pair(ranked(self.record.trials)[:MOST_PAIRED])
+            await self._pair(ranked(self._tried))
             self.record.ended = "all finalists were paired"
         except OutOfTime:
             self.record.ended = "the budget was used up"
@@ -169,29 +179,41 @@ class Tuner:
     def _note_edge(self, found: Capacity) -> None:
         low = found.bracket.low
         edge = Edge(self._incumbent, found.plan.low if low is None else low, low is not None, self._elapsed_s)
-        self._rate = rounded(max(STRESS * edge.rate, found.scale.summary.requests_per_s))
+        self._rate = rounded(max(STRESS * edge.rate, found.scale.summary.requests_per_s, self._rate))
         self.record.edges.append(edge)
         self._tell(f"edge of {words(edge.changes)}: {edge.rate:g} requests/s, trials at {self._rate:g}")
 
-    async def _halve(self) -> None:
-        trials = await self._first_rung(self._plan.rungs[0])
+    async def _halve(self) -> bool:
+        """False where a candidate stood out and won: all begins anew from there."""
+        self._since, self._tried = self._elapsed_s, []
+        if not await self._first_rung(self._plan.rungs[0]):
+            return False
+        trials = self._tried
         for number, rung in enumerate(self._plan.rungs[1:], start=1):
             going_on, trials = survivors(trials), []
             for changes in going_on:
                 if self._before(rung):
                     trials.append(await self._trial(changes, number, rung))
+            self._tried = [*self._tried, *trials]
+        return True
 
-    async def _first_rung(self, rung: Rung) -> list[Trial]:
-        trials: list[Trial] = []
-        while len(trials) < self._plan.candidates and self._before(rung):
-            if (changes := self._proposer.ask()) is None:
+    async def _first_rung(self, rung: Rung) -> bool:
+        if not self._before(rung):
+            return True
+        base = await self._trial(self._incumbent, 0, rung)
+        proposer = Proposer(self._space, self._plan.seed, self._plan.candidates // 2, self._incumbent)
+        while len(self._tried) < self._plan.candidates and self._before(rung):
+            if (changes := proposer.ask()) is None:
                 break
-            trials.append(await self._trial(changes, 0, rung))
-            self._proposer.tell(changes, trials[-1].score)
-        return trials
+            trial = await self._trial(changes, 0, rung)
+            self._tried.append(trial)
+            proposer.tell(changes, trial.score)
+            if stands_out(base, trial) and await self._wins(changes):
+                return False
+        return True
 
     def _before(self, rung: Rung) -> bool:
-        return self._elapsed_s < rung.until * self._plan.budget_s
+        return self._elapsed_s - self._since < rung.until * (self._plan.budget_s - self._since)
 
     async def _trial(self, changes: Changes, number: int, rung: Rung) -> Trial:
         """All of a rung get the same requests at the same times."""
@@ -207,11 +229,24 @@ class Tuner:
         return trial
 
     async def _pair(self, finalists: Sequence[Changes]) -> None:
-        for number, changes in enumerate(finalists):
-            try:
-                await self._pair_one(changes, PAIR_SEEDS + 2 * ROUNDS * number)
-            except (ArmError, SpecError, Lost) as caught:
-                self.record.trials.append(Trial(changes, len(self._plan.rungs), self._elapsed_s, None, str(caught)))
+        for changes in finalists:
+            await self._wins({**self._incumbent, **changes})
+
+    async def _wins(self, changes: Changes) -> bool:
+        """Pairs it with the incumbent, unless that has been done or there have been as many as may be."""
+        pairings = self.record.pairings
+        if len(pairings) >= MOST_PAIRED or key(changes) in self._seen():
+            return False
+        try:
+            await self._pair_one(changes, PAIR_SEEDS + 2 * ROUNDS * len(pairings))
+        except (ArmError, SpecError, Lost) as caught:
+            self.record.trials.append(Trial(changes, len(self._plan.rungs), self._elapsed_s, None, str(caught)))
+        return key(changes) == key(self._incumbent)
+
+    def _seen(self) -> set[bytes]:
+        """Settings that are the incumbent, or lost to it."""
+        lost = (each.changes for each in self.record.pairings if key(each.incumbent) == key(self._incumbent))
+        return {key(self._incumbent), *map(key, lost)}
 
     async def _pair_one(self, changes: Changes, seed: int) -> None:
         """One round, and another where that is won; what is known is recorded after each."""

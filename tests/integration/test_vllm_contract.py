@@ -208,9 +208,12 @@ def test_messages_from_the_engine_are_stamped_before_they_are_worked_on(live: Li
 
 def test_vllms_own_series_count_what_goes_past_its_output_processor(live: LiveServer) -> None:
     """The middle of an answer does; an engine's users have dashboards of these."""
+    from server.engine.vllm_series import DELAY_S
+
     names = ("vllm:generation_tokens_total", "vllm:inter_token_latency_seconds_count", "vllm:request_success_total")
 
     async def counted() -> list[float]:
+        await asyncio.sleep(2 * DELAY_S)  # what came before this is counted by then
         before = [vllm_gauge(name) for name in names]
         await generate(live.engine, "series", PROMPT, OurParams(max_tokens=24, ignore_eos=True))
         await until(lambda: vllm_gauge(names[-1]) > before[-1], "the request is counted", DEADLINE_S)

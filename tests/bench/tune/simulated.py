@@ -24,7 +24,7 @@ def small_space(settings: Mapping[str, Any]) -> Space:
     return space(settings, "cpu", [0, 1], WANTED)
 
 
-def plan(budget_s: float = 3 * 3600.0, seed: int = 0) -> Plan:
+def plan(budget_s: float = 3 * 3600.0, seed: int = 1) -> Plan:
     edge = Search(
         SPEC, WANTED, seconds=20.0, requests=60, width=0.15, repeat=1, rest_s=0.0, longest=60.0, lowest_share=1.0
     )

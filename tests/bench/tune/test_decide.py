@@ -17,6 +17,7 @@ from bench.tune.decide import (
     kept,
     ranked,
     ratio,
+    stands_out,
     survivors,
 )
 from tests.support.results import completed, failed, result
@@ -117,6 +118,16 @@ def test_equal_servers_seldom_win() -> None:
 
     won = sum(ratio([drawn(), drawn()], [drawn(), drawn()], seed).won for seed in range(60))
     assert won <= 3
+
+
+def test_twice_the_goodput_stands_out_unless_it_may_be_chance_or_nothing_was_measured() -> None:
+    def trial(good: int, requests: int = 40) -> Trial:
+        return Trial({}, 0, 0.0, visit(good, requests))
+
+    assert stands_out(trial(15), trial(40))
+    assert not stands_out(trial(15), trial(25))
+    assert not stands_out(trial(1), trial(3))
+    assert not stands_out(trial(15), Trial({}, 0, 0.0, None, "did not come up"))
 
 
 def test_none_better_takes_several_pairings() -> None:

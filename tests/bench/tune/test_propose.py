@@ -50,3 +50,13 @@ def test_what_scored_well_is_proposed_more_often() -> None:
         proposer.tell(changes, 1.0 if changes.get("n", 2) >= 4 else 0.0)
         late += [changes] if number >= 20 else []
     assert sum(changes.get("n", 2) >= 4 for changes in late) > len(late) / 2  # two of the five, by chance
+
+
+def test_what_is_proposed_over_changes_keeps_them_unless_it_changes_the_same() -> None:
+    proposer, found = Proposer(WIDE, 0, 4, over={"n": 4}), list[Changes]()
+    while len(found) < 12 and (changes := proposer.ask()) is not None:
+        proposer.tell(changes, 0.5)
+        found.append(changes)
+    assert len({key(changes) for changes in found}) == 12
+    assert all("n" in changes for changes in found) and {"n": 4} not in found
+    assert {changes["n"] for changes in found} == {1, 3, 4, 5}

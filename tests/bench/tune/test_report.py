@@ -28,6 +28,13 @@ def test_the_answer_and_the_exit_code_tell_the_verdicts_apart(record: Record, be
     assert report.exit_code(record) == code
 
 
+def test_the_answer_tells_both_edges_since_goodput_past_them_says_nothing_of_them() -> None:
+    assert "Its own edge is 4 requests/s, the incumbent's 2." in report.answer(won())
+    one_edge = won()
+    del one_edge.edges[1]
+    assert "edge" not in report.answer(one_edge)
+
+
 def test_the_json_has_every_trial_and_pairing_and_what_was_changed(tmp_path: Path) -> None:
     found = orjson.loads(report.save_json(tmp_path, won(), SPACE, STARTED).read_bytes())
     assert found["changes"] == BETTER and found["verdict"] == "a better setting was found"
