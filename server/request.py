@@ -147,7 +147,7 @@ class GenerationRequest:
 class TokenDelta:
     """What one engine step brought for one sequence. Exactly one delta carries `finish_reason` or `error`: the last.
 
-    Stamps are monotonic ns. `scheduled_ns` is known from the first delta on. Where asked for, `logprobs` has one entry
+    Stamps are monotonic ns. The first delta tells `scheduled_ns`. Where asked for, `logprobs` has one entry
     per id, and the first delta has one per prompt token, None for the first.
     """
 

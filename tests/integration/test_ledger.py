@@ -91,9 +91,9 @@ def test_the_stamps_of_a_sequence_are_in_order(live: LiveServer) -> None:
     for sequence in live.run(several()):
         assert sum(len(delta.token_ids) for delta in sequence.deltas) == TOKENS
         for delta in sequence.deltas:
-            assert 0 < delta.scheduled_ns <= delta.sampled_ns <= delta.received_ns
+            assert delta.scheduled_ns <= delta.sampled_ns <= delta.received_ns
+        assert sequence.deltas[0].scheduled_ns > 0
         for earlier, later in pairwise(sequence.deltas):
-            assert earlier.scheduled_ns == later.scheduled_ns, "when it was scheduled first"
             assert earlier.sampled_ns < later.sampled_ns
             assert earlier.received_ns < later.received_ns
 
