@@ -6,6 +6,8 @@ HOST   ?= 127.0.0.1
 PORT   ?= 8000
 # Of a known model's weights: bf16, int8 or int4.
 PRECISION ?= bf16
+# A file of settings instead of the device's own profile, such as configs/cpu-throughput.yaml.
+CONFIG ?=
 # Which vLLM to install. The GPU one where an NVIDIA driver answers.
 DEVICE ?= $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 
@@ -36,13 +38,13 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
-	@echo "  Variables: MODEL=$(MODEL) HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
+	@echo "  Variables: MODEL=$(MODEL) PRECISION=$(PRECISION) CONFIG=FILE HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
 
 setup: $(STAMP) model  ## .venv, pinned dependencies and the default model
 
 serve: setup  ## serve MODEL on HOST:PORT
 	@[[ $(PRECISION) == bf16 ]] || $(BIN)/streamgauge models pull "$(MODEL)" --precision $(PRECISION) >/dev/null
-	@exec $(BIN)/streamgauge serve "$(MODEL)" --precision $(PRECISION) --host "$(HOST)" --port "$(PORT)"
+	@exec $(BIN)/streamgauge serve "$(MODEL)" --precision $(PRECISION) $(if $(CONFIG),--config "$(CONFIG)") --host "$(HOST)" --port "$(PORT)"
 
 test: setup clients  ## all tests
 	@exec $(BIN)/python -m pytest $(ARGS)

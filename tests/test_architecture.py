@@ -31,6 +31,7 @@ MAY_IMPORT_ENGINE_LIBRARIES = (
     "server/engine/vllm_series.py",
     "server/engine/vllm_sink.py",
     "server/engine/quantized_weights.py",
+    "server/engine/vllm_socket.py",
     "server/engine/gguf_conversion.py",
     "sampling/vllm_plugin.py",
     "sampling/processors/*",

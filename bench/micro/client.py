@@ -11,8 +11,9 @@ import json
 import multiprocessing as mp
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection
+
+import uvloop
 
 from bench import loop
 from bench.load import Target, run_closed_loop
@@ -52,8 +53,7 @@ async def _serve(ready: Connection, events: int, step_s: float) -> None:
 
 
 def _server_process(ready: Connection, events: int, step_s: float) -> None:
-    with suppress(KeyboardInterrupt):  # how it is told to end
-        loop.run(_serve(ready, events, step_s))
+    uvloop.run(_serve(ready, events, step_s))  # not the bench's own loop, which reports a SIGTERM: that is how it ends
 
 
 async def _measure(port: int, streams: int) -> dict[str, float | int]:

@@ -27,7 +27,7 @@ def plots(record: Record) -> Iterator[tuple[Any, str]]:
 
 
 def paired(record: Record) -> Any:
-    """What decides: an interval wins that lies wholly right of one plus its A/A width."""
+    """What decides: one wins whose interval lies right of one, and itself right of one plus its A/A width."""
     figure = go.Figure()
     names = [_label(number, pairing.changes) for number, pairing in enumerate(record.pairings, start=1)]
     for won, label, colour in ((True, "wins", GREEN), (False, "does not win", GREY)):

@@ -22,6 +22,7 @@ from server.engine.vllm_params import load_samplers
 from server.engine.vllm_pump import Pump
 from server.engine.vllm_requests import Sender
 from server.engine.vllm_sink import Arrival, Sink
+from server.engine.vllm_socket import start_reading
 from server.errors import EngineDied, NotReady
 from server.request import EngineRequest, TokenDelta
 
@@ -61,6 +62,7 @@ class VllmEngine:
         self._lifeline = Lifeline()
         steps = None if self._on_engine_step is None else StepFeed(self._lifeline.folder, self._on_engine_step)
         llm = await asyncio.to_thread(self._load)
+        start_reading(llm.engine_core)
         self._pump = Pump(llm, self._latest, steps)
         self._pump.start()
         await llm.get_supported_tasks()  # an engine round trip the first time

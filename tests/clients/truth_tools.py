@@ -152,10 +152,11 @@ async def guidellm(url: str, requests: int, folder: Path) -> Figures:
 
 async def aiperf(url: str, requests: int, folder: Path) -> Figures:
     where = ["-m", MODEL, "--url", url, "--endpoint-type", "chat", "--streaming", "--tokenizer", tokenizer()]
-    prompts = ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", "24", "--no-server-metrics"]
+    prompts = ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", "24"]
     load = ["--request-count", str(requests), "--concurrency", str(CONCURRENCY), "--warmup-request-count", str(WARMUP)]
+    server = ["--no-server-metrics", "--connection-reuse-strategy", "never"]
     result = ["--ui", "none", "--artifact-dir", str(folder)]
-    command = [program("benchmarks", "aiperf"), "profile", *where, *prompts, *load, *result]
+    command = [program("benchmarks", "aiperf"), "profile", *where, *server, *prompts, *load, *result]
     await _run(Running(command, folder))
     found = _read(folder / "profile_export_aiperf.json")
     return of_aiperf(_all(requests, round(found["request_count"]["avg"]), found))
