@@ -4,7 +4,7 @@ PYTHON ?= python3
 MODEL  ?= smollm2-135m
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
-# Of a known model's weights: bf16, int8 or int4.
+# Of a known model's weights: bf16 or int8.
 PRECISION ?= bf16
 # A file of settings instead of the device's own profile, such as configs/cpu-throughput.yaml.
 CONFIG ?=

@@ -41,7 +41,7 @@ ConfigFile = Annotated[
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="may be repeated")]
 KeyFile = Annotated[Path | None, typer.Option("--file", help="the key file; default: keys.file of the settings")]
 Count = Annotated[int | None, typer.Option(min=1)]
-PRECISION = "of a known model's weights: int8 and int4 are faster and a little less exact"
+PRECISION = "of a known model's weights: int8 is faster where the engine is compiled, and a little less exact"
 PrecisionName = Annotated[Precision, typer.Option(help=PRECISION)]
 PrecisionChoice = Annotated[Precision | None, typer.Option(help=PRECISION)]
 ModelName = Annotated[str | None, typer.Argument(help="a known name, a local folder or a Hugging Face id")]

