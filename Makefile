@@ -4,6 +4,8 @@ PYTHON ?= python3
 MODEL  ?= smollm2-135m
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
+# Of a known model's weights: int8, or bf16 where nothing is said.
+PRECISION ?=
 # A file of settings instead of the device's own profile, such as configs/cpu-throughput.yaml.
 CONFIG ?=
 # Which vLLM to install. The GPU one where an NVIDIA driver answers.
@@ -36,12 +38,13 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
-	@echo "  Variables: MODEL=$(MODEL) CONFIG=FILE HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
+	@echo "  Variables: MODEL=$(MODEL) PRECISION=int8 CONFIG=FILE HOST=$(HOST) PORT=$(PORT) PYTHON=$(PYTHON) DEVICE=cpu|gpu"
 
 setup: $(STAMP) model  ## .venv, pinned dependencies and the default model
 
 serve: setup  ## serve MODEL on HOST:PORT
-	@exec $(BIN)/streamgauge serve "$(MODEL)" $(if $(CONFIG),--config "$(CONFIG)") --host "$(HOST)" --port "$(PORT)"
+	@[[ -z "$(PRECISION)" ]] || $(BIN)/streamgauge models pull "$(MODEL)" --precision "$(PRECISION)" >/dev/null
+	@exec $(BIN)/streamgauge serve "$(MODEL)" $(if $(PRECISION),--precision $(PRECISION)) $(if $(CONFIG),--config "$(CONFIG)") --host "$(HOST)" --port "$(PORT)"
 
 test: setup clients  ## all tests
 	@exec $(BIN)/python -m pytest $(ARGS)

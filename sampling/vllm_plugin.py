@@ -21,7 +21,8 @@ LIFELINE = "STREAMGAUGE_LIFELINE"  # the path of a FIFO whose write end the serv
 
 
 def register() -> None:
-    """In an engine process: leave the terminal's foreground group, end with the serving process, probe the steps."""
+    """In an engine process: leave the terminal's foreground group, end with the serving process, find what is compiled,
+    probe the steps."""
     path = os.environ.get(LIFELINE)
     if path is None or multiprocessing.parent_process() is None:
         return
@@ -29,6 +30,9 @@ def register() -> None:
     # processors by session (sched_autogroup), and the worker would have to share equally with EngineCore's spin.
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(path,), name="lifeline", daemon=True).start()
+    from sampling import compile_cache  # here: it brings torch, which is there already in these processes
+
+    compile_cache.install()
     folder = Path(path).parent
     if (folder / CORE_RING).exists():  # else the probe is off, and nothing is wrapped
         _probe(folder)

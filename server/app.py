@@ -120,7 +120,7 @@ def build(
 def create_engine(settings: Settings, on_engine_step: OnEngineStep) -> Engine:
     """The configured engine, not started. Blocks while vLLM or transformers are imported, for seconds."""
     chosen = settings.engine
-    source = ModelStore().resolve(chosen.model)
+    source = ModelStore().resolve(chosen.model, chosen.precision)
     name = chosen.served_name or chosen.model
     if chosen.kind == "scripted":
         from server.engine.scripted_engine import ScriptedEngine

@@ -17,6 +17,7 @@ from bench.tune.cli import tune
 from server import config
 from server.config import ConfigError
 from server.engine.model_store import ModelStore, ModelStoreError
+from server.engine.quantized_weights import Precision
 from server.engine.runtime import detect_device
 from server.errors import ServeError
 from server.ingress import key_file
@@ -40,6 +41,9 @@ ConfigFile = Annotated[
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="may be repeated")]
 KeyFile = Annotated[Path | None, typer.Option("--file", help="the key file; default: keys.file of the settings")]
 Count = Annotated[int | None, typer.Option(min=1)]
+PRECISION = "of a known model's weights: int8 is faster where the engine is compiled, and a little less exact"
+PrecisionName = Annotated[Precision, typer.Option(help=PRECISION)]
+PrecisionChoice = Annotated[Precision | None, typer.Option(help=PRECISION)]
 ModelName = Annotated[str | None, typer.Argument(help="a known name, a local folder or a Hugging Face id")]
 
 
@@ -51,14 +55,15 @@ def serve(
     port: Annotated[int | None, typer.Option()] = None,
     api_key: Annotated[str | None, typer.Option(help="one key with every scope; better: STREAMGAUGE_API_KEY")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="serve other machines without any key")] = False,
+    precision: PrecisionChoice = None,
     assignments: Assignments = None,
 ) -> None:
     """Serve MODEL over HTTP until SIGTERM or Ctrl-C."""
     log.open_standard_streams()
     flags = {"engine.model": model, "http.host": host, "http.port": port}
-    flags |= {"keys.api_key": api_key, "keys.insecure": insecure or None}
+    flags |= {"engine.precision": precision, "keys.api_key": api_key, "keys.insecure": insecure or None}
     settings = _load(config_file, assignments, flags)
-    _told(lambda: ModelStore().resolve(settings.engine.model))
+    _told(lambda: ModelStore().resolve(settings.engine.model, settings.engine.precision))
     import uvloop  # here, so that --help stays quick
 
     from server.serve import serve as run
@@ -116,15 +121,15 @@ def list_models() -> None:
 
 
 @models.command()
-def pull(name: str) -> None:
+def pull(name: str, precision: PrecisionName = "bf16") -> None:
     """Fetch and convert a known model; does nothing when it is here."""
-    typer.echo(_told(lambda: ModelStore().pull(name, progress=lambda text: typer.echo(text, err=True))))
+    typer.echo(_told(lambda: ModelStore().pull(name, lambda text: typer.echo(text, err=True), precision)))
 
 
 @models.command()
-def path(name: str) -> None:
+def path(name: str, precision: PrecisionName = "bf16") -> None:
     """The folder of a pulled model."""
-    typer.echo(_told(lambda: ModelStore().path(name)))
+    typer.echo(_told(lambda: ModelStore().path(name, precision)))
 
 
 @settings_commands.command()
@@ -150,7 +155,7 @@ def engine_command(model: ModelName = None, config_file: ConfigFile = None, assi
     from server.app import engine_environment  # here, so that --help stays quick
 
     settings = _load(config_file, assignments, {"engine.model": model})
-    source = _told(lambda: ModelStore().resolve(settings.engine.model))
+    source = _told(lambda: ModelStore().resolve(settings.engine.model, settings.engine.precision))
     argv = [flag for name, value in _without_ours(settings.engine.args).items() for flag in _vllm_flag(name, value)]
     typer.echo(json.dumps({"argv": argv, "env": engine_environment(settings, source)}))
 

@@ -149,6 +149,7 @@ class EngineSettings(Section):
 
     kind: Literal["vllm", "scripted"] = "vllm"
     model: str = Field(default="smollm2-135m", description="a known name, a local folder or a Hugging Face id")
+    precision: Literal["bf16", "int8"] = Field(default="bf16", description="of a known model's weights")
     served_name: str | None = Field(default=None, description="the name clients use; default: the model's")
     args: dict[str, Any] = Field(default_factory=dict, description="AsyncEngineArgs, by vLLM's names")
     env: dict[str, str] = Field(

@@ -174,7 +174,7 @@ def _memory() -> Finding:
 def _model(settings: Settings) -> Finding:
     name = settings.engine.model
     try:
-        return Finding("model", f"{name} in {ModelStore().resolve(name)}")
+        return Finding("model", f"{name} in {ModelStore().resolve(name, settings.engine.precision)}")
     except ModelStoreError as error:
         return Finding("model", name, str(error))
 

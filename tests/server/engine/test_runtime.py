@@ -46,7 +46,8 @@ def test_the_hub_stays_reachable_for_a_model_that_is_not_local(venv_lib: Path) -
 
 
 @pytest.mark.parametrize(
-    "mine, threads", [({}, "2"), ({"VLLM_CPU_OMP_THREADS_BIND": "1"}, "1"), ({"VLLM_CPU_OMP_THREADS_BIND": "auto"}, None)]
+    "mine, threads",
+    [({}, "2"), ({"VLLM_CPU_OMP_THREADS_BIND": "1"}, "1"), ({"VLLM_CPU_OMP_THREADS_BIND": "auto"}, None)],
 )
 def test_a_worker_within_the_engines_process_computes_on_as_many_threads_as_it_may(
     tmp_path: Path, mine: dict[str, str], threads: str | None
