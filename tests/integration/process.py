@@ -37,14 +37,14 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._engine: list[psutil.Process] = []
 
-    def start(self, **options: Any) -> None:
-        """`options` are Popen's."""
+    def start(self, *arguments: str, **options: Any) -> None:
+        """`arguments` are the command's, `options` Popen's."""
         sets = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
         # Temporary files of our own folder, to see what stays.
         environment = {**os.environ, "TMPDIR": str(self.folder)}
         with self.log_path.open("wb") as log:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT, **options}
-            command = [str(COMMAND), "serve", "smollm2-135m", "--port", str(self.port), *sets]
+            command = [str(COMMAND), "serve", "smollm2-135m", "--port", str(self.port), *arguments, *sets]
             self._process = subprocess.Popen(command, env=environment, **options)
 
     @property
